@@ -14,10 +14,11 @@ import pytest
 
 from hbox_cli.services import PAIRED, SERVICES
 from hbox_common.kube import PODS, KubeClient
+from hbox_common.model.annotations import QUEUE_NAME
 
 from ..monitoring.exported import KUBERNETES, RULES, exported, metrics_of, of_alone, of_exposition, recorded
 from ..monitoring.promtool import promtool
-from .platform_world import Up, until, up
+from .platform_world import Up, queue, until, up
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +126,40 @@ async def test_each_card_is_told_on_a_page_of_its_own(platform: Up, client: Kube
     assert sum(series.startswith("hbox_card_shares{") for series in cards()) == 16, "two nodes of eight"
     complaints = await asyncio.to_thread(checked, f"{url}/metrics/cards")
     assert [line for line in complaints if not line.startswith("hami_")] == [], "HAMi's names are HAMi's"
+
+
+async def test_queues_and_pools_have_metrics(platform: Up, client: KubeClient) -> None:
+    queue(platform, "create", "vision", "--deserved", "nvidia.com/gpu=4")
+    queue(platform, "create", "vision-a", "--parent", "vision", "--deserved", "nvidia.com/gpu=1")
+    for name, cards in (("placed", 2), ("pending", 5000)):
+        container = {"name": "main", "image": "busybox:1.36", "resources": {"limits": {"nvidia.com/gpu": str(cards)}}}
+        metadata = {"name": f"vision-{name}", "annotations": {QUEUE_NAME: "vision-a"}}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+        await client.json(
+            "POST", PODS.path("default"), body={**pod, "spec": {"schedulerName": "hbox", "containers": [container]}}
+        )
+
+    url = json.loads((platform.state / "platform.json").read_text())["health"]["quota-ledger"]
+
+    def read() -> dict[str, float]:
+        lines = urlopen(f"{url}/metrics", timeout=10).read().decode().splitlines()
+        return {series: float(amount) for series, _, amount in (line.rpartition(" ") for line in lines if line[0] != "#")}
+
+    def known() -> dict[str, float]:
+        """The series, once both jobs are in them."""
+        found = read()
+        placed, oldest = (
+            'hbox_queue_jobs{queue="vision-a",state="placed"}',
+            'hbox_queue_oldest_pending_seconds{queue="vision-a"}',
+        )
+        return found if found.get(placed) == 1 and found.get(oldest, 0) >= 1 else {}
+
+    found = until(known, timeout_s=30, what="both jobs")
+    assert found['hbox_queue_jobs{queue="vision-a",state="pending"}'] == 1
+    assert found['hbox_queue_cards{queue="vision-a",state="borrowed"}'] == 1
+    used = {state: found[f'hbox_queue_cards{{queue="vision",state="{state}"}}'] for state in ("used", "borrowed", "deserved")}
+    assert used == {"used": 2, "borrowed": 0, "deserved": 4}
+    assert sum(cards for series, cards in found.items() if series.startswith("hbox_cards{")) == 16, "each card counts once"
 
 
 def checked(url: str) -> list[str]:

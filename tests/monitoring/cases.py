@@ -51,6 +51,23 @@ def _certificate(*, days: int, of: int, name: str = "client") -> Series:
     }
 
 
+def _queue(name: str = "train", *, oldest_s: int, used: int, deserved: int | None = None) -> Series:
+    """A queue with a pending job; without `deserved` its rules name none."""
+    cards = {"used": used} | ({"deserved": deserved} if deserved is not None else {})
+    return {f'hbox_queue_oldest_pending_seconds{{queue="{name}"}}': f"{oldest_s}x60"} | {
+        f'hbox_queue_cards{{queue="{name}",state="{state}"}}': f"{amount}x60" for state, amount in cards.items()
+    }
+
+
+def _cards(**states: str) -> Series:
+    """Cards of pool `lab` by state, as values of a series; two processes report them while the lease changes hands."""
+    return {
+        f'hbox_cards{{pool="lab",model="H100",state="{state}",instance="{instance}"}}': values
+        for state, values in states.items()
+        for instance in "ab"
+    }
+
+
 _SLOW = _bucket("hbox_binder_decided_seconds", fast=50, all_=100, le="2.5")
 #: Six bindings, all of them slow: after a pause of the binder, where little is submitted.
 _FEW = {f"hbox_binder_decided_seconds_{one}": "0x80 6x320" for one in ("count", 'bucket{le="+Inf"}')} | {
@@ -137,6 +154,12 @@ ALERTS: Mapping[str, Case] = {
         {'hbox_scheduler_oldest_job_seconds{state="unschedulable"}': "90000x60"},
         {'hbox_scheduler_oldest_job_seconds{state="unschedulable"}': "8000x60"},
     ),
+    "HBoxQueueStarved": Case(
+        _queue(oldest_s=7200, used=3, deserved=8),
+        _queue(oldest_s=7200, used=9, deserved=8),
+        at=45,
+        quiet_too=_queue(oldest_s=1800, used=3, deserved=8) | _queue("free", oldest_s=7200, used=3),
+    ),
     "HBoxCycleSlow": Case(
         _bucket("hbox_scheduler_cycle_seconds", fast=0, all_=100, le="2.5")
         | {'hbox_scheduler_cycle_seconds_bucket{le="5.0"}': "0+100x400"},
@@ -215,6 +238,8 @@ ALERTS: Mapping[str, Case] = {
     "HBoxNodesUnreadable": Case({"hbox_topology_node_warnings": "1x60"}, {"hbox_topology_node_warnings": "1 1 0x60"}, at=20),
 }
 
+_LAB = '{pool="lab"}'
+
 RECORDS: Mapping[str, Sum] = {
     "hbox:time_to_bind_slow:ratio_rate5m": Sum(_SLOW, 0.5),
     "hbox:time_to_bind_slow:ratio_rate30m": Sum(_SLOW, 0.5, at=40),
@@ -258,4 +283,24 @@ RECORDS: Mapping[str, Sum] = {
     "hbox:processes": Sum(_builds("binder") | _builds("binder", instance="b"), 2, '{component="binder"}'),
     "hbox:evictions_unanswered_seconds:max": Sum(ALERTS["HBoxEvictionsUnanswered"].quiet, 90),
     "hbox:bindings_unanswered_seconds:max": Sum(ALERTS["HBoxBindingsUnanswered"].quiet, 3),
+    "hbox:cards:sum": Sum(
+        _cards(used="60x20") | {'hbox_cards{pool="lab",model="A100",state="used",instance="a"}': "4x20"},
+        64,
+        '{pool="lab",state="used"}',
+    ),
+    "hbox:gar:ratio": Sum(_cards(used="60x20", kept="5x20", idle="15x20", unhealthy="10x20", unavailable="10x20"), 0.75, _LAB),
+    # Half of the window, both ends included: the rule records every 30 s.
+    "hbox:sor:ratio_1h": Sum(_cards(used="0x60 80x400", unavailable="20x500", idle="80x60 0x400"), 0.8 * 61 / 120, _LAB, at=91),
+    "hbox:sor:ratio_1d": Sum(
+        _cards(used="0x720 80x2000", unhealthy="20x3000", idle="80x720 0x2000"), 0.8 * 1441 / 2880, _LAB, at=1441
+    ),
+    "hbox:gfr:ratio": Sum(
+        {
+            f'hbox_card_nodes{{pool="lab",state="{state}",instance="{instance}"}}': f"{nodes}x20"
+            for state, nodes in {"empty": 1, "partial": 3, "full": 8, "unavailable": 4}.items()
+            for instance in "ab"
+        },
+        0.25,
+        _LAB,
+    ),
 }

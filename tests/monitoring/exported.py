@@ -13,6 +13,7 @@ import yaml
 
 from hbox_cli.services import ALONE, SERVICES
 from hbox_common.telemetry.metrics import REGISTRY
+from hbox_ledger.queuemetrics import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "helm" / "hbox" / "files" / "monitoring"
@@ -28,14 +29,13 @@ _WORDS = frozenset({"and", "or", "unless", "bool", "offset", "inf", "nan", "by",
 
 @cache
 def exported() -> frozenset[str]:
-    """Names of the series of all services, as their registry has them when their modules are loaded."""
+    """Names of the series of all services: of their registries once their modules are loaded, and those that the ledger appends."""
     importlib.import_module("hbox_common.bus.metrics")
     importlib.import_module("hbox_common.runtime")
     for module in (*SERVICES.values(), *ALONE.values()):
         importlib.import_module(f"{module}.metrics")
-    return frozenset(family.name + suffix for family in REGISTRY.collect() for suffix in _SUFFIXES.get(family.type, ("",))) | {
-        "up"
-    }
+    registered = {family.name + suffix for family in REGISTRY.collect() for suffix in _SUFFIXES.get(family.type, ("",))}
+    return frozenset({*registered, *(family.name for family in FAMILIES), "up"})
 
 
 def of_alone() -> frozenset[str]:

@@ -121,3 +121,35 @@ def test_each_rule_fires_when_it_should_and_not_else(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     done = promtool("test", "rules", path)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+def test_rules_of_the_guide_join_cards_with_dcgm(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "guides" / "monitoring.md").read_text()
+    [rules] = re.findall(r"```yaml\n(groups:.*?)```", guide, re.S)
+    (tmp_path / "rules.yaml").write_text(rules)
+    card = 'node="n1",card="{0}",uuid="GPU-{0}",kind="NVIDIA",model="H100"'
+    series = {
+        f"hbox_card_shares_allocated{{{card.format(0)}}}": "1x60",
+        f"hbox_card_shares_allocated{{{card.format(1)}}}": "2x60",
+        f"hbox_card_shares_allocated{{{card.format(2)}}}": "0x60",
+        **{
+            f'DCGM_FI_PROF_SM_ACTIVE{{UUID="GPU-{n}",gpu="{n}",Hostname="h"}}': f"{active}x60"
+            for n, active in enumerate((0.9, 0.01, 0))
+        },
+    }
+    active = [
+        {"labels": f'hbox:card_sm_active:ratio{{node="n1",card="{n}",uuid="GPU-{n}",model="H100"}}', "value": value}
+        for n, value in ((0, 0.9), (1, 0.01))
+    ]
+    expected = {
+        "hbox:card_sm_active:ratio": active,
+        "hbox:cards_idle_held:count": [{"labels": 'hbox:cards_idle_held:count{node="n1"}', "value": 1}],
+    }
+    checks = [{"expr": expr, "eval_time": "45m", "exp_samples": samples} for expr, samples in expected.items()]
+    content = {
+        "rule_files": ["rules.yaml"],
+        "tests": [{"interval": "1m", "input_series": _series(series), "promql_expr_test": checks}],
+    }
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    done = promtool("test", "rules", tmp_path / "tests.yaml")
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()

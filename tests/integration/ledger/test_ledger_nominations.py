@@ -40,6 +40,17 @@ async def test_they_are_there_after_a_restart_and_told_with_the_claims(kit: Kit,
         assert prove(database_url).faults == []
 
 
+async def test_committed_evictions_are_counted_by_queue(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as first:
+        await nominate(kit, first)
+        text = (await first.ledger.queue_metrics.text(lambda: first.ledger.state)).decode()
+    labels = '{queue="default",rule="consolidate"}'
+    assert [line for line in text.splitlines() if labels in line] == [
+        f"hbox_queue_evictions_total{labels} 1",
+        f"hbox_queue_evictions_caused_total{labels} 1",
+    ]
+
+
 async def test_pods_that_moved_within_the_hour_are_counted_by_the_next_process_too(kit: Kit, database_url: str) -> None:
     """Whether they still leave, or have left: else each restart would let as many move again."""
     async with kit.started(database_url) as first:

@@ -13,6 +13,7 @@ from hbox_common.model import Card, CardAllocation, Claim, NodeName
 from hbox_common.model.cardparts import WHOLE, part_of_share, share_on
 from hbox_common.model.devices import ALL_CORES
 from hbox_common.model.devices.partitions import CARD
+from hbox_common.telemetry import escaped
 
 from .core.ledgerstate import LedgerState
 
@@ -102,9 +103,9 @@ def _of_node(state: LedgerState, name: NodeName, metric: _OfCards) -> Iterator[s
     for card in node.cards:
         value = part * metric.value(card, held.cards.get(card.id, _IDLE) if held is not None else _IDLE)
         if metric.hami:
-            labels = f'node="{_text(name)}",device_uuid="{_text(card.uuid)}",device_index="{card.index}",device_type="{_text(card.model)}"'
+            labels = f'node="{escaped(name)}",device_uuid="{escaped(card.uuid)}",device_index="{card.index}",device_type="{escaped(card.model)}"'
         else:
-            labels = f'node="{_text(name)}",card="{card.index}",uuid="{_text(card.uuid)}",kind="{_text(card.kind)}",model="{_text(card.model)}"'
+            labels = f'node="{escaped(name)}",card="{card.index}",uuid="{escaped(card.uuid)}",kind="{escaped(card.kind)}",model="{escaped(card.model)}"'
         yield f"{metric.name}{{{labels}{metric.labels(card)}}} {value:.10g}\n"
 
 
@@ -114,13 +115,6 @@ def _of_claim(state: LedgerState, claim: Claim, number: int, metric: str) -> Ite
     for taken in claim.slices:
         card = node.card(taken.card, taken.index) if node is not None else None
         if card is not None:
-            labels = (
-                f'namespace="{_text(claim.namespace)}",node="{_text(claim.node)}",pod="{_text(claim.pod)}",container_index="0"'
-            )
+            labels = f'namespace="{escaped(claim.namespace)}",node="{escaped(claim.node)}",pod="{escaped(claim.pod)}",container_index="0"'
             value = taken.cores if number else taken.memory_mib * _MIB
-            yield f'{metric}{{{labels},device_uuid="{_text(card.uuid)}"}} {value:.10g}\n'
-
-
-def _text(value: str) -> str:
-    """As a label's value."""
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            yield f'{metric}{{{labels},device_uuid="{escaped(card.uuid)}"}} {value:.10g}\n'

@@ -66,6 +66,7 @@ from .core.step import Step
 from .kubelets import Kubelets
 from .messages import messages_of
 from .pace import Pace
+from .queuemetrics import QueueMetrics
 from .relay import WINDOW, Outgoing, Relay
 
 log = logging.getLogger(__name__)
@@ -127,6 +128,7 @@ class Ledger:
         self._unknown = 0
         self._comparison: Comparison | None = None  #: in progress
         self._drift = Drift()
+        self.queue_metrics = QueueMetrics(clock=clock)
         self.released: str | None = None  #: last value of the release setting; None: not read yet
         metrics.EPOCH.set(self.state.epoch)
         metrics.FROZEN.set(1)
@@ -732,6 +734,7 @@ class Ledger:
                 self.touched.add([ROOT_QUEUE])
         for state, count in Counter(change.claim.state for change in step.changes).items():
             metrics.CHANGES.labels(state.value).inc(count)
+        self.queue_metrics.evicted(step.receipts, self.state.queues)
         for stored in step.stored:
             self._unknown += stored.answer.reason is RefusalReason.JOB_UNKNOWN
             metrics.PLANS.labels("committed" if stored.answer.committed else str(stored.answer.reason)).inc()

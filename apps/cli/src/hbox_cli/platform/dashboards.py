@@ -44,6 +44,11 @@ def _rate(metric: str, by: str) -> dict[str, str]:
     return {f"{{{{{by}}}}}": f"sum by ({by}) (rate({metric}[$__rate_interval]))"}
 
 
+def _queues(state: str) -> dict[str, str]:
+    """The queues with the most cards in this state."""
+    return {"{{queue}}": f'topk(20, max by (queue) (hbox_queue_cards{{state="{state}"}}) > 0)'}
+
+
 #: Joins a metric of a process with which service it is.
 _OF = " * on (instance, job) group_left (component) hbox_build_info"
 
@@ -98,6 +103,49 @@ DASHBOARDS = (
         "hbox-queues",
         "HBox / Queues and fairness",
         (
+            (
+                Panel("Cards by queue", "In use, the 20 largest; departments with all queues below them", _queues("used")),
+                Panel(
+                    "Use of what queues deserve",
+                    "Cards in use of those that the queue deserves; above 100 % it borrows",
+                    {
+                        "{{queue}}": 'topk(20, max by (queue) (hbox_queue_cards{state="used"})'
+                        ' / (max by (queue) (hbox_queue_cards{state="deserved"}) > 0))'
+                    },
+                    "percentunit",
+                ),
+                Panel("Borrowed", "Cards beyond what a queue deserves", _queues("borrowed")),
+            ),
+            (
+                Panel(
+                    "Oldest pending job by queue",
+                    "Of which no pod has a place; the 20 oldest",
+                    {"{{queue}}": "topk(20, max by (queue) (hbox_queue_oldest_pending_seconds) > 0)"},
+                    "s",
+                ),
+                Panel(
+                    "Pending jobs by queue",
+                    "The 20 queues with the most",
+                    {"{{queue}}": 'topk(20, max by (queue) (hbox_queue_jobs{state="pending"}) > 0)'},
+                ),
+                Panel(
+                    "Evictions by queue",
+                    "Pods of the queue whose eviction was decided within an hour, by rule",
+                    {"{{queue}} {{rule}}": "topk(20, sum by (queue, rule) (increase(hbox_queue_evictions_total[1h])) > 0)"},
+                ),
+            ),
+            (
+                Panel("Cards by state", "Of all pools", {"{{state}}": "sum by (state) (hbox:cards:sum)"}),
+                Panel(
+                    "GAR and SOR",
+                    "Allocated cards now, and card-hours of a day, by pool",
+                    {"GAR {{pool}}": "hbox:gar:ratio", "SOR of a day {{pool}}": "hbox:sor:ratio_1d"},
+                    "percentunit",
+                ),
+                Panel(
+                    "GFR", "Nodes with both used and idle cards, of all, by pool", {"{{pool}}": "hbox:gfr:ratio"}, "percentunit"
+                ),
+            ),
             (
                 Panel(
                     "Age of the oldest job",

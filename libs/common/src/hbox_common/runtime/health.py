@@ -7,7 +7,7 @@ number, lifetime and bytes.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -64,6 +64,8 @@ class Health:
 
     service: str
     conditions: dict[str, Condition] = field(default_factory=dict)
+    #: text that /metrics has after the registry's; a function that bounds its own cost, however often it is called
+    appended: list[Callable[[], Awaitable[bytes]]] = field(default_factory=list)
     #: metrics too large for every scrape, by the last part of their path below /metrics: each call generates the text again
     pages: dict[str, Callable[[], AsyncIterator[bytes]]] = field(default_factory=dict)
     #: remarks shown with the conditions without effect on readiness, by name; an empty text is left out
@@ -136,7 +138,8 @@ class HealthServer:
     async def _metrics(self, _: web.Request) -> web.Response:
         for condition in self._health.conditions.values():
             CONDITIONS.labels(condition.name).set(condition.good)
-        return web.Response(body=exposition(), content_type="text/plain", charset="utf-8")
+        more = [await text() for text in self._health.appended]
+        return web.Response(body=b"".join((exposition(), *more)), content_type="text/plain", charset="utf-8")
 
     async def _page(self, request: web.Request) -> web.StreamResponse:
         """One request at a time: clients must not be able to multiply its cost."""

@@ -1,6 +1,6 @@
 """Metrics, traces and logs. The only importer of the OpenTelemetry SDK."""
 
-from .metrics import LATENCY_BUCKETS, counter, exposition, gauge, histogram
+from .metrics import LATENCY_BUCKETS, counter, escaped, exposition, gauge, histogram
 from .tracing import current_traceparent, decided, record, record_root, recording, within
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "counter",
     "current_traceparent",
     "decided",
+    "escaped",
     "exposition",
     "gauge",
     "histogram",

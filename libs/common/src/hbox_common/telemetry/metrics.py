@@ -42,3 +42,8 @@ def histogram(name: str, help_text: str, labels: Sequence[str] = (), buckets: Se
 def exposition() -> bytes:
     """All metrics as Prometheus text."""
     return generate_latest(REGISTRY)
+
+
+def escaped(value: str) -> str:
+    """A label's value in Prometheus' text format."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -7,6 +7,7 @@ Invariants (docs/reference/invariants.md): arbitration plus the database's const
 construction (a move has both its ends); S12 holds because these three functions are the only writers of a claim's state.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -77,6 +78,7 @@ BUCKETS = {ClaimState.PENDING: Bucket.PENDING, ClaimState.POSTED: Bucket.POSTED}
 class JobClaims:
     """The live claims of one job, and how many of them are posted."""
 
+    queue: QueueName = field(compare=False)  #: of its first claim
     live: dict[ClaimId, None] = field(default_factory=dict)
     posted: int = 0
 
@@ -98,6 +100,7 @@ class LedgerState:
     by_node: dict[NodeName, NodeAllocation] = field(default_factory=dict)
     with_cards: dict[NodeName, dict[ClaimId, None]] = field(default_factory=dict)  #: by node, its claims that hold cards
     jobs: dict[JobId, JobClaims] = field(default_factory=dict)
+    placed_jobs: Counter[QueueName] = field(default_factory=Counter)  #: number of `jobs` by queue; "" for foreign pods
     card_quotas: CardQuotas = field(default_factory=CardQuotas)  #: by namespace, with their usage
     class_quotas: ClassQuotas = field(default_factory=ClassQuotas)  #: the same by PriorityClass
     used: dict[QueueName, Resources] = field(default_factory=dict)  #: pending and posted, of each queue's own pods
@@ -500,7 +503,8 @@ class LedgerState:
         self.class_quotas.enter(claim)
         job = self.jobs.get(claim.job)
         if job is None:
-            job = self.jobs[claim.job] = JobClaims()
+            job = self.jobs[claim.job] = JobClaims(claim.queue)
+            self.placed_jobs[claim.queue] += 1
         job.live[claim.id] = None
         job.posted += claim.state is ClaimState.POSTED
         for slot, s in zip(record.slots, claim.slices, strict=True):
@@ -526,6 +530,7 @@ class LedgerState:
         job.posted -= claim.state is ClaimState.POSTED
         if not job.live:
             del self.jobs[claim.job]
+            self.placed_jobs[job.queue] -= 1
         self.class_quotas.leave(claim, last=not job.live)
         if (unplaced := self.unplaced.get(claim.node)) is not None:
             unplaced.pop(claim.pod_uid, None)
@@ -626,6 +631,7 @@ class LedgerState:
         assert fresh.by_pod == self.by_pod
         assert fresh.with_cards == self.with_cards
         assert fresh.jobs == self.jobs
+        assert +self.placed_jobs == Counter(job.queue for job in self.jobs.values())
         assert fresh.open == self.open
         assert fresh.evicting.claims() == self.evicting.claims()
         assert _solid(fresh.evicting.used) == _solid(self.evicting.used)

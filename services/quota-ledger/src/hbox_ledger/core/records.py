@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hbox_common.events import Plan
-from hbox_common.model import JobId, JobTerms, Refusal, RefusalReason
+from hbox_common.model import JobId, JobTerms, QueueName, Refusal, RefusalReason
 from hbox_common.model.shards import ONE_SHARD
 
 from .accounts.demand import Demand
@@ -29,6 +29,7 @@ class Records:
     demand: Demand | None = None  #: receives every change of jobs; None: demand is not counted
     by_weight: bool = False  #: queues are entitled to shares by weight; never without `demand`
     _known: dict[JobId, JobTerms] = field(default_factory=dict)  #: in order of arrival
+    _created: dict[QueueName, dict[JobId, float]] = field(default_factory=dict)  #: of `_known` by queue: times of creation
     _shards: dict[JobId, str] = field(default_factory=dict)  #: of jobs outside the single shard of all jobs
     _withdrawn: dict[JobId, int] = field(default_factory=dict)  #: with the revision
     _received: set[JobId] = field(default_factory=set)  #: received since a list was requested
@@ -42,7 +43,10 @@ class Records:
             known = self._known.get(job.id)
             if (known is not None and job.revision <= known.revision) or job.revision <= self._withdrawn.get(job.id, -1):
                 continue
+            if known is not None and known.queue != job.queue:
+                self._leave_queue(known)
             self._known[job.id] = job
+            self._created.setdefault(job.queue, {})[job.id] = job.created_at
             if shard != ONE_SHARD:
                 self._shards[job.id] = shard
             elif self._shards:
@@ -81,8 +85,14 @@ class Records:
             self.receive((job for job in listed.values() if shards.get(job.id) == shard), shard)
         self.receive(job for job in listed.values() if job.id not in shards)
 
+    def _leave_queue(self, job: JobTerms) -> None:
+        jobs = self._created[job.queue]
+        del jobs[job.id]
+        if not jobs:
+            del self._created[job.queue]
+
     def _forget(self, job: JobId) -> None:
-        del self._known[job]
+        self._leave_queue(self._known.pop(job))
         self._shards.pop(job, None)
         if self.demand is not None:
             self.demand.drop(job)
@@ -91,6 +101,14 @@ class Records:
         """The PriorityClass of a recorded job; empty if it has none."""
         known = self._known.get(job)
         return known.priority_class if known is not None else ""
+
+    def created_in(self, queue: QueueName) -> Mapping[JobId, float]:
+        """The recorded jobs of a queue, with the times of their creation."""
+        return self._created.get(queue, {})
+
+    def queues(self) -> Iterable[QueueName]:
+        """The queues that recorded jobs name; these need not exist."""
+        return self._created.keys()
 
     def knows(self, job: JobId) -> bool:
         """Whether the job has something to place."""
