@@ -181,7 +181,7 @@ async def test_idle_cards_of_a_cordoned_node_are_unavailable(world: World) -> No
     assert nodes(found) == {"unavailable": 1, "empty": 1}
 
 
-async def test_an_unhealthy_card_is_unhealthy_whoever_holds_it(world: World) -> None:
+async def test_an_unhealthy_card_that_a_pod_holds_is_unhealthy(world: World) -> None:
     world.commits(world.plan("job", ("p0", "a", [world.card(0)])))
     bad = Verdict(NodeName("a"), Generation(1), healthy=True, bad_cards=(0,))
     world.state.know(NodeName("a"), verdict=bad)
