@@ -8,6 +8,7 @@ from random import Random
 from hbox_common.model import CardRequest, JobId, PodGroupTask, PodUid, QueueName
 from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
 from hbox_common.model.devices.nvidia import GPU
+from hbox_common.model.fairshare import ShareDemand, divide, remembering
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.app import calm_collector
 from hbox_scheduler.core.cluster import Columns
@@ -16,7 +17,6 @@ from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.framework import GroupPhase, Session
 from hbox_scheduler.core.framework.conf import parse_conf
-from hbox_scheduler.core.plugins.fairshare import ShareDemand, divide, remembering
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.simulate import node
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hbox_common.model import CardRequest, CardSlice, JobId, PodGroupTask, PodUid, QueueName
 from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
 from hbox_common.model.devices.nvidia import GPU
+from hbox_common.model.fairshare import ShareDemand, divide
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.core.actions.registry import run_action
 from hbox_scheduler.core.cluster import Columns
@@ -20,7 +21,6 @@ from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.framework import GroupPhase, Session
 from hbox_scheduler.core.framework.conf import Conf, parse_conf
-from hbox_scheduler.core.plugins.fairshare import ShareDemand, divide
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.preemption.evictablepods import EvictablePods
 from hbox_scheduler.core.preemption.victims import Search

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbox_scheduler.core.plugins.fairshare import ShareDemand, divide, remembering
+from hbox_common.model.fairshare import ShareDemand, divide, remembering
 
 from ..searching import examples
 

@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_cli.node.cards import card_items, free_percent, kind_items, link_items, link_lines, owner_text
 from hbox_cli.node.view import node_item
-from hbox_cli.views import node_items
 from hbox_common.model import (
     Card,
     CardSlice,
@@ -23,6 +21,8 @@ from hbox_common.model import (
     Verdict,
 )
 from hbox_common.model.devices import CardAllocation, CardTraits
+from hbox_common.views.cards import card_items, free_percent, kind_items, link_items, link_lines, owner_text
+from hbox_common.views.nodes import node_items
 
 GPU, DCU = "nvidia.com/gpu", "hygon.com/dcunum"
 

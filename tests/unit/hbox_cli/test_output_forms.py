@@ -14,10 +14,10 @@ from hbox_cli.commands.nodes import COLUMNS
 from hbox_cli.commands.up import without_cards
 from hbox_cli.exits import failure_text
 from hbox_cli.output import Form, Output
-from hbox_cli.views import node_items
 from hbox_common.errors import Unavailable
 from hbox_common.events import HealthChanged, JobPhase, JobPhaseChanged
 from hbox_common.model import Generation, JobId, NodeName, NodeState, QueueName
+from hbox_common.views.nodes import node_items
 from hbox_sandbox.trace import machines
 
 from ... import forked

@@ -13,7 +13,7 @@ import pytest
 
 from hbox_cli.commands.share import explain
 from hbox_cli.queues import bar, change_of, document, effect_lines, queue_items, scale_of, share_of, tree_rows
-from hbox_cli.queues.reading import Reading, tree_of
+from hbox_cli.queues.reading import Reading
 from hbox_common.errors import InvalidRequest, NotFound
 from hbox_common.model import (
     DEFAULT_QUEUE,
@@ -32,6 +32,7 @@ from hbox_common.model import (
     Resources,
 )
 from hbox_common.model.devices.nvidia import GPU
+from hbox_common.views.queues import tree_of
 from hbox_ledger.dryrun import DryRunAnswer, DryRunRequest, judge
 
 NOW = 100.0

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from hbox_cli.commands import queue as queue_command
 from hbox_cli.commands.share import explain
 from hbox_cli.queues import Change, change_of, effect_lines, models_named, queue_items, share_of, unknown_models
-from hbox_cli.queues.reading import tree_of
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import (
     CardRequest,
@@ -30,6 +29,7 @@ from hbox_common.model import (
     QueueTree,
 )
 from hbox_common.model.devices.nvidia import GPU
+from hbox_common.views.queues import tree_of
 from hbox_ledger.dryrun import ChangedQueue, DryRunAnswer, DryRunRequest, judge
 
 A100, H100 = f"{GPU}.A100", f"{GPU}.H100"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from hbox_cli.receipts import about
 from hbox_common.errors import NotFound
 from hbox_common.events import EvictedPod, EvictionReceipt, EvictionRule
 from hbox_common.model import JobId, NodeName, PodUid, QueueName
+from hbox_common.views.evictions import about
 
 
 def receipt(job: str, *pods: str, namespace: str = "ml") -> EvictionReceipt:

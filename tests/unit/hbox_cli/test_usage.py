@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from hbox_cli.output import Column, Form, Output
-from hbox_cli.usage import add_budgets, bar, budget_text, items_of, keys_of, moment, read_prices, total_of
+from hbox_cli.usage import read_prices
 from hbox_common.errors import InvalidRequest, NotFound
 from hbox_common.events import Budget, Usage, UsageKey
 from hbox_common.model import QueueName
+from hbox_common.views.usage import add_budgets, bar, budget_text, items_of, keys_of, moment, total_of
 
 from .test_command import hbox
 

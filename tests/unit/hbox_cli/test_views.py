@@ -3,7 +3,6 @@
 import pytest
 
 from hbox_cli.commands.why import explain, find, late_pods, late_text
-from hbox_cli.views import job_items, node_items
 from hbox_common.errors import NotFound
 from hbox_common.model import (
     Card,
@@ -28,6 +27,8 @@ from hbox_common.model import (
     QueueName,
     Verdict,
 )
+from hbox_common.views.jobs import job_items
+from hbox_common.views.nodes import node_items
 
 DEFAULT = QueueName("default")
 

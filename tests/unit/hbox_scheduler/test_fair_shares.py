@@ -1,6 +1,6 @@
 """Amounts divided among claims."""
 
-from hbox_scheduler.core.plugins.fairshare import ShareDemand, divide
+from hbox_common.model.fairshare import ShareDemand, divide
 
 
 def test_everybody_gets_what_it_deserves_before_the_rest_is_divided_by_weight() -> None:

@@ -25,7 +25,7 @@ from .adapters.recorder import Recorder
 from .adapters.sender import Sender
 from .api import Api, DefragmentationAnswer, answer_of
 from .core.framework.conf import Conf
-from .core.plugins.fairshare import usage_weight
+from .core.plugins.usageweight import usage_weight
 from .core.policy.default import default_conf
 from .core.policy.registry import check_plugins
 from .core.protocol.limits import Limits, Proposals

@@ -218,10 +218,10 @@ async def _nodes(running: Running) -> str:
     """Raises Unavailable while a node rests for all pods of a kind, or is used without a first report of node-agent."""
     from hbox_common.clock import wall_s  # noqa: PLC0415
     from hbox_common.events import NodeRests, NodeStateChanged  # noqa: PLC0415
+    from hbox_common.views.firstreport import report_text  # noqa: PLC0415
+    from hbox_common.views.nodes import rest_text  # noqa: PLC0415
 
-    from ..node.firstreport import report_text  # noqa: PLC0415
     from ..session import bus_of, last_values  # noqa: PLC0415
-    from ..views import rest_text  # noqa: PLC0415
 
     async with bus_of(running) as bus:
         values = await last_values(bus, [NodeRests, NodeStateChanged])

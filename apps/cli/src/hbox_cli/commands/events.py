@@ -6,21 +6,18 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 
 from hbox_common.bus import Delivery, Start
-from hbox_common.errors import Bug
-from hbox_common.events import BudgetUsed, Event, EvictionReceipt, HealthChanged, JobPhaseChanged, QueueRefused
+from hbox_common.events import Event
+from hbox_common.views.events import TYPES, item_of
 
 from ..aio import run
 from ..context import Context, command_options
 from ..output import Column, Form, Output, notify, put, yaml_text
 from ..platform.layout import Layout
 from ..session import ASK_S, bus_of
-
-TYPES = (JobPhaseChanged, HealthChanged, QueueRefused, BudgetUsed, EvictionReceipt)
 
 
 @click.command("events")
@@ -72,30 +69,6 @@ def put_event(output: Output, event: Event) -> None:
         print(f"---\n{yaml_text(content)}", end="")
     else:
         print(json.dumps(content))
-
-
-def item_of(event: Event) -> dict[str, Any]:
-    """When it happened, what it is about, and its text for people."""
-    match event:
-        case JobPhaseChanged():
-            name = f"{event.namespace}/{event.name}"
-            text = f"{name}  {event.phase}  {event.bound}/{event.members} pods  queue {event.queue}  {event.message}"
-            return {"at": event.at, "about": "job", "name": name, "text": text.rstrip()}
-        case HealthChanged():
-            state = "healthy" if event.healthy else "unhealthy"
-            cards = f" cards {list(event.bad_cards)}" if event.bad_cards else ""
-            text = f"{event.node}  {state}{cards}  {event.reason}"
-            return {"at": event.at, "about": "node", "name": event.node, "text": text.rstrip()}
-        case QueueRefused():
-            text = f"refused {event.job}  {event.reason}: {event.message}"
-        case EvictionReceipt():
-            pods = ", ".join(f"{event.namespace}/{one.pod}" for one in event.pods)
-            text = f"evicted {pods}  {event.message}"
-        case BudgetUsed():
-            text = f"budget {event.percent} %  {event.message}"
-        case _:
-            raise Bug(f"an event of type {event.ce_type()} among those that were asked for")
-    return {"at": event.at, "about": "queue", "name": event.queue, "text": f"{event.queue}  {text}".rstrip()}
 
 
 COLUMNS = (

@@ -1,20 +1,15 @@
 """`hbox jobs`."""
 
-from collections.abc import Sequence
-
 import click
 
 from hbox_common.clock import wall_s
-from hbox_common.events import JobsPage
-from hbox_common.model import JobId
-from hbox_common.model.shards import ONE_SHARD
+from hbox_common.views.jobs import Item, items_of
 
 from ..aio import run
 from ..context import Context, command_options
 from ..output import Column, duration
 from ..platform.layout import Layout
 from ..session import bus_of, job_pages
-from ..views import Item, job_items
 
 COLUMNS = (
     Column("NAME", lambda j: j["name"]),
@@ -59,24 +54,4 @@ def command(ctx: Context, namespace: str | None, queue: str | None, states: tupl
 
 async def read(ctx: Context) -> list[Item]:
     async with bus_of(Layout(ctx.state).running()) as bus:
-        return items_of(await job_pages(bus))
-
-
-def _shards(pages: Sequence[JobsPage]) -> dict[JobId, str]:
-    """Whose schedulers place the jobs; of none where there is one shard."""
-    if all(page.shard == ONE_SHARD for page in pages):
-        return {}
-    groups = {group.id: page.shard for page in pages for group in page.groups}
-    return groups | {job.id: page.shard for page in pages for job in page.jobs}
-
-
-def items_of(pages: Sequence[JobsPage]) -> list[Item]:
-    """Jobs of the pages that job-controller sent."""
-    return job_items(
-        [job for page in pages for job in page.jobs],
-        [pod for page in pages for pod in page.pods],
-        {verdict.job: verdict.message for page in pages for verdict in page.verdicts},
-        groups=[group for page in pages for group in page.groups],
-        shards=_shards(pages),
-        now=wall_s(),
-    )
+        return items_of(await job_pages(bus), now=wall_s())

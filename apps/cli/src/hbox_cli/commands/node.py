@@ -9,10 +9,10 @@ import click
 from hbox_common.clock import wall_s
 from hbox_common.errors import NotFound
 from hbox_common.events import HealthVerdict, NodeDevicesChanged, NodeNumaChanged, NodeStateChanged
+from hbox_common.views.cards import link_lines, owner_text
 
 from ..aio import run
 from ..context import Context, command_options
-from ..node.cards import link_lines, owner_text
 from ..node.view import Item, node_item
 from ..output import Column, duration, put
 from ..platform.layout import Layout

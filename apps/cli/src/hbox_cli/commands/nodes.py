@@ -9,14 +9,14 @@ from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import HealthVerdict, NodeRests, NodeStateChanged
 from hbox_common.model import Claim, NodeRest, NodeState, Verdict
+from hbox_common.views.cards import card_items, kind_items, owner_text
+from hbox_common.views.nodes import node_items, pool_items
 
 from ..aio import run
 from ..context import Context, command_options
-from ..node.cards import card_items, kind_items, owner_text
 from ..output import Column
 from ..platform.layout import Layout
 from ..session import bus_of, claims_of, last_values
-from ..views import node_items, pool_items
 
 
 def _free_of(cards: Mapping[str, float]) -> str:

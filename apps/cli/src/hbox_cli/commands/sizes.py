@@ -13,6 +13,7 @@ from hbox_common.model import Card, NodeAllocation, NodeName
 from hbox_common.model.devices.sizes import DEFAULT, Choice, Size, as_content, can_take, choose, parse_sizes
 from hbox_common.model.devices.sizes import settle as settled_as
 from hbox_common.model.devices.sizing import applied
+from hbox_common.views.jobs import Item
 from hbox_common.yamltext import contents_of, read_file
 
 from ..aio import run
@@ -20,7 +21,6 @@ from ..context import Context, command_options
 from ..output import Column, put
 from ..platform.layout import Layout
 from ..session import bus_of, claims_of, last_values
-from ..views import Item
 
 COLUMNS = (
     Column("SIZE", lambda s: s["name"]),

@@ -8,13 +8,14 @@ import click
 
 from hbox_common.clock import wall_s
 from hbox_common.events import Budget, Usage, UsageKey
+from hbox_common.views.usage import add_budgets, budget_text, items_of, keys_of, moment, total_of
 
 from ..aio import run
 from ..context import Context, command_options
 from ..output import Column, Form, notify
 from ..platform.layout import Layout
 from ..session import bus_of, usage_of
-from ..usage import add_budgets, budget_text, items_of, keys_of, moment, read_prices, total_of
+from ..usage import read_prices
 
 
 @click.command("usage")

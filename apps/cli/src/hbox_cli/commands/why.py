@@ -12,17 +12,18 @@ from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest, NotFound, Unavailable
 from hbox_common.events import EvictionReceipt, NodeRests, NodeStateChanged
 from hbox_common.model import KindRest, LeavingPod, NodeRest
+from hbox_common.views.evictions import about, receipt_item
+from hbox_common.views.firstreport import report_text
+from hbox_common.views.jobs import items_of
+from hbox_common.views.nodes import rest_text
 
 from .. import receipts
 from ..aio import run
 from ..context import Context, command_options
-from ..node.firstreport import report_text
 from ..output import duration, notify, put
 from ..placements import show
 from ..platform.layout import Layout
 from ..session import bus_of, job_pages, last_values
-from ..views import rest_text
-from .jobs import items_of
 
 NODES_SHOWN = 8
 #: The scheduler's label for nodes that wait for node-agent's first report.
@@ -93,7 +94,7 @@ async def _read(ctx: Context, job: str) -> dict[str, Any]:
     """The job, and what cards say to it where it waits for some."""
     async with bus_of(Layout(ctx.state).running()) as bus:
         pages = await job_pages(bus)
-        items = items_of(pages)
+        items = items_of(pages, now=wall_s())
         rests = [one.event.rest for one in await bus.last(NodeRests, [(None,)]) if isinstance(one.event, NodeRests)]
         try:
             found = find(items, job)
@@ -181,7 +182,7 @@ def _show_placed(ctx: Context, job: str) -> None:
 
     async def ask() -> tuple[dict[str, Any], DecisionsAnswer]:
         async with bus_of(Layout(ctx.state).running()) as bus:
-            found = find(items_of(await job_pages(bus)), job)
+            found = find(items_of(await job_pages(bus), now=wall_s()), job)
             asked = endpoint_of("decisions", found.get("shard", ""))
             return found, await bus.call("scheduler-core", asked, DecisionsRequest(job=found["id"]), DecisionsAnswer)
 
@@ -205,14 +206,14 @@ def _show_placed(ctx: Context, job: str) -> None:
 def _show_evicted(ctx: Context, job: str) -> None:
     async def ask() -> tuple[list[dict[str, Any]], list[EvictionReceipt]]:
         async with bus_of(Layout(ctx.state).running()) as bus:
-            return items_of(await job_pages(bus)), await receipts.receipts_of(bus)
+            return items_of(await job_pages(bus), now=wall_s()), await receipts.receipts_of(bus)
 
     items, kept = run(ask)
     named = [item for item in items if job in (item["id"], item["name"]) or item["name"].partition("/")[2] == job]
-    found = receipts.about(kept, job, jobs=[item["id"] for item in named])
+    found = about(kept, job, jobs=[item["id"] for item in named])
     now = [item for item in items if item["id"] in {one.job for one in found} or item in named]
     if not ctx.output.people:
-        document = {"name": job, "receipts": [receipts.item(one) for one in found], "now": now}
+        document = {"name": job, "receipts": [receipt_item(one) for one in found], "now": now}
         ctx.output.document("EvictionExplanation", document)
         return
     for one in found:

@@ -23,10 +23,10 @@ from hbox_common.model.devices import VENDORS, short_card
 from hbox_common.model.devices.identity import made_up
 from hbox_common.model.nodedevices import card_of
 from hbox_common.model.nodenuma import bridges_between
+from hbox_common.views.cards import allocation_of, card_items, free_percent, kind_of, link_items, named_claims
+from hbox_common.views.firstreport import report_item
 
 from ..check.machine import unread
-from .cards import allocation_of, card_items, free_percent, kind_of, link_items, named_claims
-from .firstreport import report_item
 
 Item = dict[str, Any]
 

@@ -1,11 +1,12 @@
 """Output about queues: their tree, shares and bars, and the effects of a change of their rules."""
 
+from hbox_common.views.fairshares import Memory, fair_shares
+from hbox_common.views.queues import elsewhere, models_named, queue_item, queue_items, tree_rows
+from hbox_common.views.shares import share_of
+
 from .bars import LEGEND, bar, scale_of
 from .change import Change, change_of, document, effect_lines, unknown_models
-from .fair import Memory, fair_shares
-from .items import elsewhere, models_named, queue_item, queue_items, tree_rows
 from .reading import Reading, dry_run, memory_of, models_of, read
-from .share import share_of
 
 __all__ = [
     "LEGEND",

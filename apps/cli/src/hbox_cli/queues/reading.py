@@ -1,18 +1,18 @@
 """What the ledger and job-controller know of queues, read once."""
 
 import difflib
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hbox_common.errors import NotFound
 from hbox_common.events import NodeStateChanged, PolicyFollowed, QueueStateChanged
-from hbox_common.model import DEFAULT_QUEUE, Claim, Job, Queue, QueueName, QueueTree, Resources, models_on
+from hbox_common.model import Claim, Job, Queue, QueueName, QueueTree, models_on
 from hbox_common.model.devices import VENDORS
+from hbox_common.views.fairshares import Memory
+from hbox_common.views.queues import tree_of
 from hbox_ledger.dryrun import ChangedQueue, DryRunAnswer, DryRunRequest
 
 from ..platform.layout import Running
 from ..session import bus_of, claims_of, jobs_of, last_values
-from .fair import Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,6 @@ class Reading:
     def holding(self, name: QueueName) -> list[Claim]:
         """The claims in the queue and all below it."""
         return [claim for claim in self.claims if name in self.tree.path(claim.queue)]
-
-
-def tree_of(queues: Iterable[Queue], used: Mapping[str, Resources]) -> QueueTree:
-    """The default queue is there in any case."""
-    tree = QueueTree({QueueName(name): amounts for name, amounts in used.items()})
-    tree.update({queue.name: queue for queue in queues})
-    tree.setdefault(DEFAULT_QUEUE, Queue(DEFAULT_QUEUE))
-    return tree
 
 
 async def memory_of(running: Running) -> Memory:

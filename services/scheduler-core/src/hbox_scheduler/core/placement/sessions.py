@@ -22,7 +22,7 @@ from ..framework.hooks import Allocatable, Overused
 from ..framework.statement import depart
 from ..framework.views import Views
 from ..framework.webhooks import Ask
-from ..plugins.fairshare import usage_weight
+from ..plugins.usageweight import usage_weight
 from ..policy.policy import Policy
 from ..policy.registry import plugins_of
 from ..policy.uniform import in_the_way

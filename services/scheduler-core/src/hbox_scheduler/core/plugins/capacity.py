@@ -27,6 +27,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueueName, by_pool
 from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
 from hbox_common.model.devices import ALL_CORES
+from hbox_common.model.fairshare import ShareDemand, corrected, divide, remembering
 from hbox_common.model.resources import CPU, MEMORY
 from hbox_common.model.rights import (
     AtParting,
@@ -55,7 +56,6 @@ from ..framework.hooks import (
     Vote,
 )
 from .arguments import Arguments
-from .fairshare import USAGE_WEIGHT, ShareDemand, corrected, divide, remembering
 from .queueaccounts import (
     UNLIMITED,
     Account,
@@ -67,6 +67,7 @@ from .queueaccounts import (
     share,
     withheld_reason,
 )
+from .usageweight import USAGE_WEIGHT
 from .victimrights import Rule, VictimRights
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from operator import le
 from typing import TYPE_CHECKING
 
 from hbox_common.model import QueueName
+from hbox_common.model.fairshare import corrected
 from hbox_common.model.rights import AtParting, Cards, KeyedCards, Rights
 from hbox_common.model.weightshares import Demand, divide_by_weight, kept_below, whole
 
@@ -26,8 +27,8 @@ from ..framework.hooks import (
     Vote,
 )
 from .arguments import Arguments
-from .fairshare import USAGE_WEIGHT, corrected
 from .queueaccounts import Account, QueueAccounts, passes, reject_reason, set_ceilings, share, withheld_reason
+from .usageweight import USAGE_WEIGHT
 from .victimrights import VictimRights
 
 if TYPE_CHECKING:

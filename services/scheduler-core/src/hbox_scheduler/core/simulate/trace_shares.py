@@ -1,4 +1,4 @@
-"""Order of queues in a trace by their recent usage: the rule of the plugins (`plugins.fairshare`) over queues of equal weight that deserve nothing.
+"""Order of queues in a trace by their recent usage: the rule of the plugins (`hbox_common.model.fairshare`) over queues of equal weight that deserve nothing.
 
 History is the trace's own past: card-seconds with a half-life, as an average over the elapsed time. The ledger aggregates by hours; here time is continuous.
 """
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf, log
 
-from ..plugins.fairshare import corrected
+from hbox_common.model.fairshare import corrected
 
 
 @dataclass(slots=True)

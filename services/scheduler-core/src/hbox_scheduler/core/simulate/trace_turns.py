@@ -23,7 +23,7 @@ class TraceTurns:
 
     `levels`: ascending bounds of held time between one level and the next; none = no job is ever preempted.
     `backfill`: whether smaller jobs may start while one before them does not fit.
-    `usage_weight`: weight of the queues' recent usage (k of `plugins.fairshare`), with this half-life; 0 = queues do not matter.
+    `usage_weight`: weight of the queues' recent usage (k of `hbox_common.model.fairshare`), with this half-life; 0 = queues do not matter.
     """
 
     levels: tuple[float, ...] = ()

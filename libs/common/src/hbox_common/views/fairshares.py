@@ -1,6 +1,6 @@
 """Explains the order of queues: the deserved amount first, then the part by weight, corrected by recent usage. Pure.
 
-The division of scheduler-core's sessions (`hbox_scheduler.core.plugins.fairshare`) over the present use and demand of queues, from the root down: the
+The division of scheduler-core's sessions (`hbox_common.model.fairshare`) over the present use and demand of queues, from the root down: the
 children of a queue divide its share.
 """
 
@@ -10,8 +10,9 @@ from typing import Any
 
 from hbox_common.model import Job, QueueName, QueueTree, cards_named
 from hbox_common.model.devices import VENDORS
+from hbox_common.model.fairshare import ShareDemand, divide, remembering
 
-from .items import asked_of
+from .queues import asked_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,6 @@ def fair_shares(tree: QueueTree, jobs: Sequence[Job], memory: Memory) -> dict[Qu
 def _level(
     tree: QueueTree, jobs: Sequence[Job], memory: Memory, amount: int, names: Iterable[QueueName]
 ) -> dict[QueueName, dict[str, Any]]:
-    from hbox_scheduler.core.plugins.fairshare import ShareDemand, divide, remembering  # noqa: PLC0415  NumPy, which others need not wait for
-
     siblings = list(names)
     claims = []
     for name in siblings:

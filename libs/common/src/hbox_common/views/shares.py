@@ -10,8 +10,8 @@ from hbox_common.model import Job, QueueName, QueueTree
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.rights import Named, spare
 
-from .fair import Memory, fair_shares
-from .items import Item, queue_item, waited_for
+from .fairshares import Memory, fair_shares
+from .queues import Item, queue_item, waited_for
 
 
 def share_of(

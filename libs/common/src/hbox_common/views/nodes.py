@@ -1,22 +1,16 @@
-"""Jobs and nodes for the output: plain dictionaries, made from the platform's messages. Pure."""
+"""Nodes and pools for the output. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
 from hbox_common.model import (
     Claim,
-    GroupPhase,
-    GroupState,
-    Job,
-    JobId,
     KindRest,
     NodeRest,
     NodeState,
-    PodFact,
-    PodPhase,
     RequestKind,
     Resources,
     Verdict,
@@ -25,84 +19,12 @@ from hbox_common.model import (
     quantity,
 )
 from hbox_common.model.cardparts import parts_on
-from hbox_common.model.devices import ALL_CORES, VENDORS
+from hbox_common.model.devices import ALL_CORES
 
-from .node.cards import allocation_of, free_percent, named_claims
-from .node.firstreport import report_item, report_text
+from .cards import allocation_of, free_percent, named_claims
+from .firstreport import report_item, report_text
 
 Item = dict[str, Any]
-
-
-def job_items(
-    jobs: Iterable[Job],
-    pods: Iterable[PodFact],
-    verdicts: Mapping[JobId, str],
-    *,
-    groups: Iterable[GroupState] = (),
-    shards: Mapping[JobId, str] = {},
-    now: float,
-) -> list[Item]:
-    """One item a job, oldest first. `groups`: of them those are jobs too that are not enqueued yet and have no pods. `shards`: whose schedulers place them,
-    where there are several. `now`: seconds since the epoch."""
-    placed: dict[JobId, list[PodFact]] = defaultdict(list)
-    for pod in pods:
-        if pod.phase.holds:
-            placed[pod.job].append(pod)
-    items = []
-    known = list(jobs)
-    named = {job.id for job in known}
-    outside = {one.id: one for one in groups if one.phase is GroupPhase.PENDING and one.id not in named}
-    known += [_job_of(group) for group in outside.values()]
-    for job in sorted(known, key=lambda job: (job.created_at, job.name)):
-        own = placed[job.id]
-        waiting = sum(len(task.pods) for task in job.tasks) or int(job.id in outside)
-        asked = sum(len(task.pods) * (task.cards.count if task.cards else 0) for task in job.tasks)
-        items.append(
-            {
-                "name": f"{job.namespace}/{job.name}",
-                "id": job.id,
-                "queue": job.queue,
-                "priority": job.priority,
-                "state": _job_state(job, own, waiting, verdicts),
-                "pods": {"bound": job.bound, "members": job.members, "min": job.min_member},
-                "placed": {pod.name: pod.node for pod in own},
-                "waiting": [pod.name for task in job.tasks for pod in task.pods],
-                "cards": VENDORS.asked(outside[job.id].min_resources)
-                if job.id in outside
-                else sum(pod.cards for pod in own) + asked,
-                "ageSeconds": round(max(0.0, now - job.created_at), 1),
-                "reason": job.problem or (verdicts.get(job.id, "") if waiting else ""),
-                **({"shard": shard} if (shard := shards.get(job.id)) is not None else {}),
-            }
-        )
-    return items
-
-
-def _job_of(group: GroupState) -> Job:
-    return Job(
-        id=group.id,
-        namespace=group.namespace,
-        name=group.name,
-        queue=group.queue,
-        priority=group.priority,
-        min_member=group.min_member,
-        members=0,
-        bound=0,
-        created_at=group.created_at,
-        revision=group.revision,
-        tasks=(),
-        gang=True,
-    )
-
-
-def _job_state(job: Job, own: Sequence[PodFact], waiting: int, verdicts: Mapping[JobId, str]) -> str:
-    if job.problem:
-        return "WAITING" if job.waits_for_others else "INVALID"
-    if waiting and job.bound < job.min_member:
-        return "WAITING" if job.id in verdicts else "PENDING"
-    if waiting:
-        return "GROWING"
-    return "RUNNING" if own and all(pod.phase is PodPhase.RUNNING for pod in own) else "BOUND"
 
 
 #: Seconds for which a kubelet's refusal of a pod is shown.

@@ -1,13 +1,15 @@
-"""One plain dictionary a queue. Pure."""
+"""Queues for the output. Pure."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from hbox_common.model import (
+    DEFAULT_QUEUE,
     PUBLIC,
     ROOT_QUEUE,
     Job,
     PodGroupTask,
+    Queue,
     QueueName,
     QueueTree,
     Resources,
@@ -24,6 +26,14 @@ from hbox_common.model.devices import VENDORS
 from hbox_common.model.rights import Named, excess, lacking
 
 Item = dict[str, Any]
+
+
+def tree_of(queues: Iterable[Queue], used: Mapping[str, Resources]) -> QueueTree:
+    """The default queue is there in any case."""
+    tree = QueueTree({QueueName(name): amounts for name, amounts in used.items()})
+    tree.update({queue.name: queue for queue in queues})
+    tree.setdefault(DEFAULT_QUEUE, Queue(DEFAULT_QUEUE))
+    return tree
 
 
 def queue_items(tree: QueueTree, jobs: Iterable[Job], *, now: float) -> list[Item]:
