@@ -117,7 +117,7 @@ def test_a_job_that_no_node_can_ever_hold_is_told_so(world: Draw, nodes: str, re
 
 
 USED = [
-    ("shares=1", "1 card 50%", "1 card 50%", "CardInUse"),
+    ("shares=1", "1 card 50%", "1 card 50%", "CardsInUse"),
     ("shares=4 mib=16000", "1 card mib=9000", "1 card mib=9000", "CardInsufficientMemory"),
     ("shares=4", "1 card 60%", "1 card 50%", "CardInsufficientMemory"),
     ("shares=4", "1 card 60% mib=100", "1 card 50% mib=100", "CardInsufficientCore"),
@@ -181,8 +181,8 @@ def test_a_gang_is_told_how_far_it_came(world: Draw) -> None:
     why = world("n1 8 cards \n n2 8 cards \n n3 8 cards cordoned").submit("a 8 cards x4").why("a")
     assert why == (
         "2 of 4 pods fit that have to start together, and no more than 3 would on an empty cluster; "
-        "for the next one 0/3 nodes are available: 2 CardInUse, 1 NodeUnschedulable; "
-        "in the way alone: CardInUse on 2, NodeUnschedulable on 1"
+        "for the next one 0/3 nodes are available: 2 CardsInUse, 1 NodeUnschedulable; "
+        "in the way alone: CardsInUse on 2, NodeUnschedulable on 1"
     )
 
 

@@ -188,7 +188,7 @@ def test_who_finds_no_board_is_told_of_boards(simulation: Callable[..., Simulati
     late = wants("late", 1)
     world.submit([late])
     world.run()
-    assert world.verdicts[late.id].startswith("0/2 nodes are available: 1 CardInUse, 1 NodeInsufficientDevice")
+    assert world.verdicts[late.id].startswith("0/2 nodes are available: 1 CardsInUse, 1 NodeInsufficientDevice")
     world.finish([PodUid("all-0")])
     world.run()
     assert slices(world)["late-0"] == ("red", (0,))

@@ -225,7 +225,7 @@ def test_who_waits_is_told_where_its_limit_is(policy: Conf) -> None:
     both = world(policy, vision(capability={GPU: 2}), nodes=NODES[:2])
     submit(both, "vision", 7)
     assert both.verdicts[JobId("vision6")] == (
-        "0/2 nodes are available: 1 CardInUse, 1 QueueCapabilityExceeded; in the way alone: CardInUse on 1, "
+        "0/2 nodes are available: 1 CardsInUse, 1 QueueCapabilityExceeded; in the way alone: CardsInUse on 1, "
         "QueueCapabilityExceeded on 1; queue vision may use 2 nvidia.com/gpu now, 2 nvidia.com/gpu are in use and 1 nvidia.com/gpu more are asked for"
     )
 

@@ -16,7 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.events import REGISTRY, Event, HealthChanged, JobsWithdrawn, NodeStateChanged, decode, encode, headers
+from hbox_common.events import (
+    REGISTRY,
+    Event,
+    HealthChanged,
+    JobsWaiting,
+    JobsWithdrawn,
+    NodeStateChanged,
+    decode,
+    encode,
+    headers,
+)
 from hbox_common.model import JobId
 
 from ..searching import examples
@@ -159,7 +169,7 @@ def test_what_is_no_number_is_refused_at_the_top_and_inside(number: float) -> No
         ({"content-type": "application/json"}, "content-type is 'application/json'"),
     ],
 )
-def test_headers_that_say_something_else_are_refused(change: dict[str, str], words: str) -> None:
+def test_headers_that_disagree_with_the_body_are_refused(change: dict[str, str], words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         decode(golden_of(NodeStateChanged).read_bytes(), NODE | change)
 
@@ -199,3 +209,14 @@ def _message_or_refused(body: bytes, event: type[Event]) -> None:
         assert e.message  # noqa: PT017  any other error fails the test by itself
     else:
         assert isinstance(message, event)
+
+
+def test_verdicts_of_older_schedulers_have_an_empty_code() -> None:
+    waiting = next(t for t in TYPES if t.__name__ == "JobsWaiting")
+    older = msgpack.unpackb(golden_of(waiting).read_bytes())
+    for name in ("code", "outcome", "owner"):
+        assert older["verdicts"][0].pop(name)
+    message = decode(msgpack.packb(older), header_of(waiting))
+    assert isinstance(message, JobsWaiting)
+    verdict = message.verdicts[0]
+    assert (verdict.code, verdict.outcome, verdict.owner) == ("", "", "")

@@ -251,6 +251,9 @@ _verdict = JobVerdict(
     nodes=3,
     reasons={"NodeResourcesInsufficient": 3},
     sole={"NodeResourcesInsufficient": 2},
+    code="CardsInUse",
+    outcome="wait",
+    owner="system",
 )
 
 _term = PodTerm(

@@ -74,7 +74,7 @@ def test_the_table_says_what_binds_where_and_who_waits_and_why(capsys: pytest.Ca
         "    default/a-1  n1  n1-1",
         "  waiting",
         "    default/b-0, default/b-1, default/b-2, default/b-3",
-        "      0/1 nodes are available: 1 CardInUse",
+        "      0/1 nodes are available: 1 CardsInUse",
     ]
 
 
@@ -88,7 +88,7 @@ def test_a_line_of_json_has_all_keys_of_the_contract(capsys: pytest.CaptureFixtu
     ]
     assert row["podGroups"] == {"default/a": {"phase": "Inqueue"}, "default/b": {"phase": "Inqueue"}}
     assert set(row["pending"]) == {f"default/b-{i}" for i in range(4)}
-    assert row["pending"]["default/b-0"]["reasons"] == {"CardInUse": 1}
+    assert row["pending"]["default/b-0"]["reasons"] == {"CardsInUse": 1}
 
 
 def test_explain_adds_filters_and_scores_of_every_node_before_the_first_decision(

@@ -152,7 +152,7 @@ def test_birens_devices_have_slots_and_no_amounts() -> None:
     held = kind("Biren").rebuild("BR-0,Biren,0,0:;", biren(2), ())
     assert held == ((CardSlice(0, 0, 0),),)
     assert labels(tried(biren(2), two, used=used_by(*held[0]))) == {DeviceLabel.IN_USE: 1, DeviceLabel.TOO_FEW: 1}
-    assert str(tried(biren(2), two, used=used_by(*held[0]))) == "1/2 AllocatedCardsInsufficientRequest, 1/2 CardInUse"
+    assert str(tried(biren(2), two, used=used_by(*held[0]))) == "1/2 AllocatedCardsInsufficientRequest, 1/2 CardsInUse"
     assert given(tried(biren(2, slots=2), two, used=used_by(*held[0]))) == [[0, 1]]
 
 

@@ -187,7 +187,7 @@ def test_reason_of_a_pod_with_a_gang_label_of_another_scheduler_names_the_label(
     jobs.pod(pod("a", foreign_gang_label="scheduling.x-k8s.io/pod-group"), 0.0)
     (job,) = jobs.take(0.0, WALL).pending
     assert list(jobs.verdicts()) == [], "without a reason to wait it gets none"
-    jobs.verdict(JobVerdict(job=job.id, message="no node has room", nodes=2, reasons={"CardInUse": 2}), 1.0)
+    jobs.verdict(JobVerdict(job=job.id, message="no node has room", nodes=2, reasons={"CardsInUse": 2}), 1.0)
     (verdict,) = jobs.verdicts()
-    assert (verdict.nodes, verdict.reasons) == (2, {"CardInUse": 2})
+    assert (verdict.nodes, verdict.reasons) == (2, {"CardsInUse": 2})
     assert verdict.message.startswith("no node has room; GangNotRead: label scheduling.x-k8s.io/pod-group names a gang")

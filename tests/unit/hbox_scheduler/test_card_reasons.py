@@ -59,7 +59,7 @@ def test_a_job_that_waits_is_told_by_card_in_the_service() -> None:
     before = columns.used.copy(), columns.changes.end
     ((pods, said),) = simulation.scheduler.reports.card_reasons(waits.id)
     assert pods == [waits.tasks[0].pods[0].name]
-    assert (said.nodes, said.fitting, said.labels["CardInUse"], said.whole) == (
+    assert (said.nodes, said.fitting, said.labels["CardsInUse"], said.whole) == (
         3,
         0,
         4,
@@ -89,8 +89,8 @@ def test_a_pod_of_a_saved_cluster_is_told_the_same() -> None:
     world.gang("waits", cards=TWO)
     why = world.decide(POLICY).pending["d/waits-0"]
     assert why.cards is not None
-    assert (why.cards.nodes, why.cards.fitting, why.cards.labels["CardInUse"]) == (2, 0, 4)
-    assert why.reasons["CardInUse"] == 2
+    assert (why.cards.nodes, why.cards.fitting, why.cards.labels["CardsInUse"]) == (2, 0, 4)
+    assert why.reasons["CardsInUse"] == 2
 
 
 def test_nodes_in_the_same_state_are_looked_at_once() -> None:

@@ -86,7 +86,7 @@ def test_who_has_no_place_waits_without_another_look_until_something_changes(con
     simulation = world(conf, Queue(QueueName("a")))
     simulation.submit(job(f"a{i}", cards=8, queue="a", created_at=float(i)) for i in range(3))
     simulation.run()
-    assert "CardInUse" in simulation.verdicts[JobId("a2")] or "CardExclusive" in simulation.verdicts[JobId("a2")]
+    assert "CardsInUse" in simulation.verdicts[JobId("a2")] or "CardExclusive" in simulation.verdicts[JobId("a2")]
     looks = simulation.scheduler.columns.changes.end
     simulation.now += 60.0
     simulation.run()

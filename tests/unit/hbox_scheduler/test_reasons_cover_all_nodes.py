@@ -37,7 +37,7 @@ def test_node_promised_to_another_pod_has_a_reason() -> None:
     world.gang("small")
     report = world.decide(POLICY)
     assert not bound(report)
-    assert report.pending["d/small-0"].reasons == {"CardInUse": 7}
+    assert report.pending["d/small-0"].reasons == {"CardsInUse": 7}
 
 
 def test_node_freed_after_the_attempt_has_a_reason_until_the_next_cycle() -> None:

@@ -82,7 +82,7 @@ def test_a_gang_above_its_queues_share_is_told_which_share() -> None:
 
 def test_of_a_gang_that_no_four_nodes_can_hold_it_is_said_how_much_fits() -> None:
     said = "4 of 5 pods fit that have to start together, and no more than 4 would on an empty cluster"
-    next_one = "; for the next one 0/4 nodes are available: 4 CardInUse"
+    next_one = "; for the next one 0/4 nodes are available: 4 CardsInUse"
     assert in_the_service(job("a", pods=5, cards=8)) == said + next_one
     assert in_a_cycle((5, 8)).startswith(said)
     assert in_the_service(job("a", pods=5, cards=8), own=True) == said + next_one
@@ -97,7 +97,7 @@ def test_pods_that_stay_apart_and_lack_a_node_are_counted_too() -> None:
 @pytest.mark.parametrize("own", [True, False])
 def test_a_full_cluster_reads_differently_from_a_request_that_can_never_fit(own: bool) -> None:
     full = in_the_service(job("a", pods=4, cards=8), job("b", cards=8), own=own)
-    assert full == "0/4 nodes are available: 4 CardExclusive".replace("CardExclusive", "CardInUse")
+    assert full == "0/4 nodes are available: 4 CardExclusive".replace("CardExclusive", "CardsInUse")
     never = in_the_service(job("b", cards=9), own=own)
     assert never == "0/4 nodes are available: 4 NodeInsufficientDevice; no node has room for it even when empty"
 

@@ -68,13 +68,16 @@ class PodsObserved(Event):
 
 class Verdict(Event):
     """Why one job waits: `reasons` counts nodes by label and sums to `nodes` (0 nodes: the reason is not about nodes). `sole`: of these, nodes that fail
-    nothing but this."""
+    nothing but this. `code`, `outcome`, `owner`: of its explanation (`hbox_common.model.explanation`); empty if it has none yet, or from an older scheduler."""
 
     job: JobId
     message: str
     nodes: int = 0
     reasons: dict[str, int] = {}
     sole: dict[str, int] = {}
+    code: str = ""
+    outcome: str = ""
+    owner: str = ""
 
 
 class PodScore(Event):

@@ -13,7 +13,7 @@ class DeviceLabel(StrEnum):
     CORDONED = "CardCordoned"
     TYPE = "CardTypeMismatch"
     UUID = "CardUuidMismatch"
-    IN_USE = "CardInUse"  #: HBox's own word: one pod at a time may use the card, and one does
+    IN_USE = "CardsInUse"  #: HBox's own word: one pod at a time may use the card, and one does
     SLOTS = "CardTimeSlicingExhausted"
     QUOTA = "ResourceQuotaNotFit"
     MEMORY = "CardInsufficientMemory"

@@ -225,7 +225,7 @@ class CardFit:
             yield Label.QUEUE_MODEL, _none(left)
         left = left & ~(used & (pods >= columns.card_shares[rows]))
         exhausted = _none(left)
-        yield Label.CARD_IN_USE, exhausted & ~(present & (columns.card_shares[rows] > 1)).any(axis=1)
+        yield Label.CARDS_IN_USE, exhausted & ~(present & (columns.card_shares[rows] > 1)).any(axis=1)
         yield Label.CARD_SLOTS_EXHAUSTED, exhausted
         if (paid := affordable(request, memory)) is not None:
             left = left & paid

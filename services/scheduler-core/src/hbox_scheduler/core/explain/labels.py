@@ -40,7 +40,7 @@ class Label(StrEnum):
     CARD_NOT_HEALTH = "CardNotHealth"
     CARD_TYPE_MISMATCH = "CardTypeMismatch"
     QUEUE_MODEL = "QueueCardModelLimit"  #: the queue, or one above it, may have no more cards of this model
-    CARD_IN_USE = "CardInUse"  #: one pod at a time may use such a card, and one does
+    CARDS_IN_USE = "CardsInUse"  #: one pod at a time may use such a card, and one does
     CARD_SLOTS_EXHAUSTED = "CardTimeSlicingExhausted"
     CARD_QUOTA = "ResourceQuotaNotFit"  #: a ResourceQuota of the namespace does not pay for the card
     CARD_INSUFFICIENT_MEMORY = "CardInsufficientMemory"
