@@ -1,5 +1,6 @@
 """`hbox simulate cycle` as its users meet it: what it prints, in which form, and how it ends."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,23 @@ def test_json_and_yaml_are_one_document(capsys: pytest.CaptureFixture[str], clus
 def test_names_are_those_of_pods_that_are_bound(capsys: pytest.CaptureFixture[str], cluster: Path) -> None:
     run("-o", "name", cluster)
     assert capsys.readouterr().out == "pod/default/a-0\npod/default/a-1\n"
+
+
+def test_csv_has_a_row_for_each_decision_about_a_pod_and_for_each_invalid_file(
+    capsys: pytest.CaptureFixture[str], cluster: Path
+) -> None:
+    broken = cluster.with_name("zz.yaml")
+    broken.write_text("kind: [")
+    with pytest.raises(InvalidRequest):
+        run("-o", "csv", cluster, broken)
+    shown = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [(row["FILE"], row["POD"], row["OUTCOME"], row["NODE"], row["DEVICES"]) for row in shown[:2]] == [
+        (str(cluster), "default/a-0", "bound", "n1", "n1-0"),
+        (str(cluster), "default/a-1", "bound", "n1", "n1-1"),
+    ]
+    assert {(row["OUTCOME"], row["REASON"].partition(" available")[0]) for row in shown[2:6]} == {("waiting", "0/1 nodes are")}
+    assert [(row["FILE"], row["OUTCOME"]) for row in shown[6:]] == [(str(broken), "error")]
+    assert "did not find expected node content" in shown[6]["REASON"]
 
 
 def test_a_policy_of_the_command_counts_before_the_files(

@@ -1,5 +1,6 @@
 """`hbox simulate replay RECORD` with `--policy` and `--placed`, as its users meet it."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -131,3 +132,19 @@ def test_a_job_without_a_place_on_record_is_not_found(record: Path) -> None:
 def test_two_questions_at_once_are_refused(record: Path) -> None:
     with pytest.raises(click.UsageError, match="one at a time"):
         run(record, "--placed", "low", "--policy", "recorded")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), {"CYCLES": "8", "DIFFERENCES": "0"}),
+        (("--policy", "recorded"), {"QUEUE": "default", "JOBS": "3"}),
+        (("--placed", "low"), {"POD": "low-0", "NODE": "n0", "RUNNER-UP": ""}),
+    ],
+)
+def test_every_answer_has_rows_of_csv(
+    record: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: dict[str, str]
+) -> None:
+    run("-o", "csv", record, *arguments)
+    row = next(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert {title: row.get(title) for title in expected} == expected

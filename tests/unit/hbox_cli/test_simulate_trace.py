@@ -1,5 +1,6 @@
 """`hbox simulate trace`: reading job traces, figures, pictures, and the command."""
 
+import csv
 import gzip
 import json
 from pathlib import Path
@@ -86,12 +87,16 @@ def test_figures_split_by_size_and_pictures_are_drawn() -> None:
 
 def test_the_command_compares_two_policies(tmp_path: Path) -> None:
     trace = written(tmp_path / "t.csv", "long,0,36000,16,x", "short,18000,600,16,x")
-    words = ["simulate", "trace", str(trace), "--nodes", "2", "--compare", "backfill", "least-served", "-o", "json"]
+    command = ["simulate", "trace", str(trace), "--nodes", "2", "--compare", "backfill", "least-served", "-o"]
     picture_file = tmp_path / "deep" / "p.svg"
-    done = hbox(*words, "--plot", str(picture_file))
+    done = hbox(*command, "json", "--plot", str(picture_file))
     assert done.returncode == 0, done.stderr
     policies = json.loads(done.stdout)["policies"]
     assert policies["backfill"]["classes"][">8"]["queueing_s"]["max"] == 18_000
     assert policies["least-served"]["classes"][">8"]["queueing_s"]["max"] == 0
     assert policies["least-served"]["preemptions"] == 1
     assert picture_file.read_text().startswith("<svg")
+    done = hbox(*command, "csv")
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    assert {(row["CARDS"], row["POLICY"]) for row in rows} >= {(">8", "backfill"), (">8", "least-served")}
+    assert all(row["JOBS"].isdigit() for row in rows)

@@ -14,12 +14,26 @@ from hbox_common.yamltext import read_file
 
 from ..context import Context, command_options
 from ..options import queues_option
-from ..output import Form, put
+from ..output import Column, Form, put
 
 if TYPE_CHECKING:
     from ..simulate.running import Answer
 
 HBOX = "hbox"
+
+#: Of `-o csv`: a row for each decision about a pod, and for each file that could not be simulated.
+COLUMNS = tuple(
+    Column(title, lambda row, key=key: row[key])  # type: ignore[misc]
+    for title, key in (
+        ("FILE", "file"),
+        ("POD", "name"),
+        ("OUTCOME", "outcome"),
+        ("NODE", "node"),
+        ("DEVICES", "devices"),
+        ("FOR", "for"),
+        ("REASON", "reason"),
+    )
+)
 
 
 @click.command("cycle")
@@ -93,7 +107,7 @@ def command(
 
 def _show(ctx: Context, answered: Iterable["Answer"], *, explain: bool) -> list[HBoxError]:
     """Print the answers as they come. Returns the errors among them."""
-    from ..simulate.table import lines_of  # noqa: PLC0415
+    from ..simulate.table import lines_of, pod_rows  # noqa: PLC0415
 
     errors: list[HBoxError] = []
     rows = []
@@ -103,6 +117,8 @@ def _show(ctx: Context, answered: Iterable["Answer"], *, explain: bool) -> list[
         match ctx.output.form:
             case Form.JSON | Form.YAML:
                 rows.append(answer.row)
+            case Form.CSV:
+                rows += pod_rows(answer.row)
             case Form.NDJSON:
                 print(json.dumps(answer.row, ensure_ascii=False), flush=True)
             case Form.NAME:
@@ -112,6 +128,8 @@ def _show(ctx: Context, answered: Iterable["Answer"], *, explain: bool) -> list[
                 put(*lines_of(answer.row, explain=explain))
     if ctx.output.form in (Form.JSON, Form.YAML):
         ctx.output.document("SimulationList", {"items": rows})
+    elif ctx.output.form is Form.CSV:
+        ctx.output.rows("Pod", rows, COLUMNS)
     return errors
 
 

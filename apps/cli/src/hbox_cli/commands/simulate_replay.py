@@ -63,12 +63,39 @@ def command(ctx: Context, *, record: Path, policy: str | None, placed: str | Non
         )
 
 
+_PLACED = (
+    Column("POD", lambda p: p["name"]),
+    Column("NODE", lambda p: p["node"]),
+    Column("PLAN", lambda p: p["plan"]),
+    Column("TIME", lambda p: p["at"]),
+    Column("SCORE", lambda p: p["chosen"]["total"] if p["chosen"] else ""),
+    Column("RUNNER-UP", lambda p: p["other"]["node"] if p["other"] else ""),
+    Column("RUNNER-UP-SCORE", lambda p: p["other"]["total"] if p["other"] else ""),
+)
+
+
 def _show_placed(ctx: Context, record: Path, job: str) -> None:
     from ..simulate import replays  # noqa: PLC0415
 
     content = replays.placed(record, job)
     _warn(record, content)
-    if ctx.output.machine:
+    if ctx.output.form is Form.CSV:
+        pods = [
+            {
+                "name": pod,
+                "node": on["node"],
+                "plan": one["plan"],
+                "at": one["at"],
+                "chosen": on["chosen"],
+                "other": on["runner_up"],
+            }
+            for one in content["decisions"]
+            for on in one["nodes"]
+            for pod in on["pods"]
+        ]
+        ctx.output.rows("Pod", pods, _PLACED)
+        return
+    if not ctx.output.people:
         ctx.output.document("PlacementExplanation", content)
         return
     put(content["name"])
@@ -81,7 +108,7 @@ def _warn(record: Path, content: dict[str, Any]) -> None:
 
 
 def _show(ctx: Context, content: dict[str, Any]) -> None:
-    if ctx.output.machine:
+    if ctx.output.machine or ctx.output.form is Form.CSV:
         ctx.output.document("ReplayReport", content)
         return
     if ctx.output.form is Form.NAME:

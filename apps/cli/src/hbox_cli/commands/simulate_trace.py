@@ -121,6 +121,31 @@ def _show(ctx: Context, content: dict[str, Any]) -> None:
     if ctx.output.form is Form.NAME:
         ctx.output.rows("Policy", wholes, [])
         return
+    if ctx.output.people:
+        _show_wholes(ctx, content, wholes)
+    rows = [
+        {"name": name, "class": kind, **row}
+        for kind in content["policies"][wholes[0]["name"]]["classes"]
+        for name, figures in content["policies"].items()
+        for row in [figures["classes"][kind]]
+    ]
+    ctx.output.rows(
+        "Class",
+        rows,
+        [
+            Column("CARDS", lambda row: row["class"]),
+            Column("POLICY", lambda row: row["name"]),
+            Column("JOBS", lambda row: row["jobs"]),
+            *_marks("JCT", "jct_s", ("mean", "p50", "p95", "p99")),
+            *_marks("QUEUED", "queueing_s", ("mean", "p50", "p95", "p99")),
+            *_marks("WAITED", "waiting_s", ("mean", "p99")),
+            Column("PREEMPTIONS", lambda row: row["preemptions"]),
+        ],
+    )
+
+
+def _show_wholes(ctx: Context, content: dict[str, Any], wholes: list[dict[str, Any]]) -> None:
+    """The trace's size and the figures of each policy."""
     print(
         f"{content['trace']}: {content['jobs']} jobs, {content['card_hours']} card hours, {content['nodes']} nodes, {content['cards']} cards"
     )
@@ -142,25 +167,6 @@ def _show(ctx: Context, content: dict[str, Any]) -> None:
         ],
     )
     print()
-    rows = [
-        {"name": name, "class": kind, **row}
-        for kind in content["policies"][wholes[0]["name"]]["classes"]
-        for name, figures in content["policies"].items()
-        for row in [figures["classes"][kind]]
-    ]
-    ctx.output.rows(
-        "Class",
-        rows,
-        [
-            Column("CARDS", lambda row: row["class"]),
-            Column("POLICY", lambda row: row["name"]),
-            Column("JOBS", lambda row: row["jobs"]),
-            *_marks("JCT", "jct_s", ("mean", "p50", "p95", "p99")),
-            *_marks("QUEUED", "queueing_s", ("mean", "p50", "p95", "p99")),
-            *_marks("WAITED", "waiting_s", ("mean", "p99")),
-            Column("PREEMPTIONS", lambda row: row["preemptions"]),
-        ],
-    )
 
 
 def _marks(title: str, key: str, marks: tuple[str, ...]) -> list[Column]:

@@ -29,6 +29,34 @@ def lines_of(row: Row, *, explain: bool = False) -> Iterator[str]:
         yield f"  warning: {warning}"
 
 
+def pod_rows(row: Row) -> Iterator[dict[str, Any]]:
+    """One item for each decision about a pod of the file: bound, evicted, promised or waiting; one item with the error of a file that was not simulated."""
+
+    def item(pod: str, outcome: str, **known: str) -> dict[str, Any]:
+        return {
+            "file": row["file"],
+            "name": pod,
+            "outcome": outcome,
+            "node": "",
+            "devices": "",
+            "for": "",
+            "reason": "",
+            **known,
+        }
+
+    if row["error"]:
+        yield item("", "error", reason=row["error"])
+    for one in row["bindings"]:
+        yield item(one["pod"], "bound", node=one["node"], devices="; ".join(one["devices"]))
+    for one in row["evictions"]:
+        yield item(one["pod"], "evicted", **{key: one[key] for key in ("node", "for", "reason")})
+    for one in row["nominations"]:
+        yield item(one["pod"], "promised", node=one["node"])
+    for why, pods in waiting(row).items():
+        for pod in pods:
+            yield item(pod, "waiting", reason=why)
+
+
 def _summary(row: Row) -> str:
     if row["error"]:
         return f"not simulated: {row['error']}"
