@@ -53,6 +53,8 @@ from .sliceparts import SliceParts
 from .zones import Seen, ZoneBooks
 
 _ROWS, _RESOURCES, _CARDS = 64, 8, 8
+#: Maximum number of sets of slices of a row that `Columns.named` keeps.
+_NAMED_OF_ROW = 8
 
 #: The shared column of all resources that no node has and no queue names; every node has 0 of it. Users may request any name, and each column costs time in
 #: every session.
@@ -91,6 +93,8 @@ class Columns:
         self.states: list[NodeState | None] = []
         #: by row: the position of each card by all ids that claims may contain: its id, its former id and its index
         self._position_of: dict[int, dict[CardId, int]] = {}
+        #: by row and identity of a session's slices, which are kept with the result: the same slices with ids (`named`)
+        self._named: dict[int, dict[int, tuple[Sequence[CardSlice], tuple[CardSlice, ...]]]] = {}
         self.verdicts: dict[NodeName, Verdict] = {}
         self._free_rows: list[int] = []
         self._resource: dict[str, int] = {}
@@ -314,6 +318,7 @@ class Columns:
         self.card_model[row] = 0
         resource, share = (VENDORS.of(node.allocatable) or VENDORS.default).cards, share_on(node)
         self._position_of[row] = _positions_of(cards)
+        self._named.pop(row, None)
         for position, card in enumerate(cards):
             self.card_index[row, position] = card.index
             self.card_memory[row, position] = card.memory_mib
@@ -445,6 +450,7 @@ class Columns:
         self._offer(self.states[row], None)
         self.states[row] = None
         self._position_of.pop(row, None)
+        self._named.pop(row, None)
         self.clear_usage(row)
         self._free_rows.append(row)
         self.changes.add(row)
@@ -725,6 +731,7 @@ class Columns:
         for field in (*_CARD_KIND, *_CARD_CODES):
             setattr(view, field, getattr(self, field)[row : row + 1])
         view._position_of = {0: self._position_of[row]} if row in self._position_of else {}
+        view._named = {}
         view.parts = self.parts.only(row).without(self.parts_leaving.only(row))
         view.zones = self.zones.only(row).seen_as(Seen.LATER)
         for field in ("card_cores", "card_memory", "card_pods"):
@@ -753,9 +760,19 @@ class Columns:
         return [position_of.get(s.card, -1) for s in slices]
 
     def named(self, row: int, slices: Sequence[CardSlice]) -> tuple[CardSlice, ...]:
-        """The slices with ids and current indices of their cards, as plans and claims have them. Sessions create slices with an index alone."""
+        """The slices with ids and current indices of their cards, as plans and claims have them. Sessions create slices with an index alone, and one object for
+        all pods that take whole cards with the same indices."""
         state = self.states[row] if slices else None
-        return tuple(slices) if state is None else name_slices(slices, state.cards)
+        if state is None:
+            return tuple(slices)
+        if len(slices) == 1:
+            return name_slices(slices, state.cards)
+        known = self._named.setdefault(row, {})
+        if (found := known.get(id(slices))) is None:
+            if len(known) >= _NAMED_OF_ROW:
+                known.clear()
+            found = known[id(slices)] = slices, name_slices(slices, state.cards)
+        return found[1]
 
     def _here(self, row: int, s: CardSlice, position: int) -> tuple[CardSlice, ...]:
         """The slice with the current index of its card, which is at `position`."""
