@@ -100,7 +100,7 @@ async def test_who_finds_none_is_told_of_the_cards_that_he_asks_for(platform: Up
         return next((str(job["reason"]) for job in jobs if "late" in job["name"] and job["reason"]), "")
 
     said = await asyncio.to_thread(until, reason, timeout_s=20, what="the reason")
-    assert said.startswith("0/3 nodes are available: 1 CardsInUse, 1 CardInsufficientMemory, 1 NodeInsufficientDevice"), said
+    assert said.startswith("0/3 nodes are available: 2 CardsInUse, 1 NodeInsufficientDevice"), said
     await client.json("DELETE", PODS.path(SPACE, "alone"))
     assert (await placed(platform, client, "late"))["late"][0] == "red"
 

@@ -117,6 +117,8 @@ def test_a_job_that_no_node_can_ever_hold_is_told_so(world: Draw, nodes: str, re
 
 
 USED = [
+    ("shares=4", "1 card mib=9000", "1 card", "CardsInUse"),
+    ("shares=4", "1 card", "1 card", "CardsInUse"),
     ("shares=1", "1 card 50%", "1 card 50%", "CardsInUse"),
     ("shares=4 mib=16000", "1 card mib=9000", "1 card mib=9000", "CardInsufficientMemory"),
     ("shares=4", "1 card 60%", "1 card 50%", "CardInsufficientMemory"),

@@ -462,7 +462,7 @@ def test_pods_of_one_card_have_one_quality_of_service() -> None:
     ]
     unsaid = used_by(CardSlice(0, 40, 8192))
     assert labels(tried(sgpus(1, qos="burst-share"), fixed, used=unsaid)) == {DeviceLabel.QOS: 1}
-    assert labels(tried(sgpus(1), sgpu(), used=used_by(held))) == {DeviceLabel.MEMORY: 1}
+    assert labels(tried(sgpus(1), sgpu(), used=used_by(held))) == {DeviceLabel.IN_USE: 1}
 
 
 def test_online_and_offline_pods_have_cards_to_themselves() -> None:

@@ -105,7 +105,7 @@ def test_more_cards_than_a_node_has_are_only_asked_of_cards_in_mig() -> None:
 def test_a_whole_card_is_its_largest_instance_and_needs_an_idle_card() -> None:
     whole = PodDevices((Ask("NVIDIA", 1),))
     assert given(whole, registered()) == [CardSlice(0, 100, 40960, "7g.40gb@0")]
-    assert refused(whole, registered(), on("1g.5gb@6")) == "1/1 CardInsufficientMemory"
+    assert refused(whole, registered(), on("1g.5gb@6")) == "1/1 CardsInUse"
 
 
 @pytest.mark.parametrize(

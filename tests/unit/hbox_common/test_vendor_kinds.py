@@ -45,7 +45,7 @@ def test_cambricons_memory_is_in_units_of_256_mib() -> None:
 def test_several_mlus_are_whole_ones() -> None:
     assert mlu(2, 40, 10) == Ask("MLU", 2)
     assert labels(tried(mlus(2), mlu(2), used=used_by(CardSlice(0, 10, 256)))) == {
-        DeviceLabel.MEMORY: 1,
+        DeviceLabel.IN_USE: 1,
         DeviceLabel.TOO_FEW: 1,
     }
 

@@ -108,11 +108,13 @@ class CardVendor(Vendor):
             return DeviceLabel.TYPE
         if not self.has_uuid(offer, card):
             return DeviceLabel.UUID
+        memory, cores = self.amounts(card, ask)
+        if held.pods and ask.whole and memory == card.memory_mib > 0:
+            return DeviceLabel.IN_USE
         if held.pods >= card.shares:
             return DeviceLabel.SLOTS if card.shares > 1 else DeviceLabel.IN_USE
         if held.pods and self.policy(offer).mutex:
             return DeviceLabel.EXCLUSIVE
-        memory, cores = self.amounts(card, ask)
         if held.memory_mib + memory > card.memory_mib:
             return DeviceLabel.MEMORY
         if held.cores + cores > ALL_CORES:

@@ -1,14 +1,13 @@
 """Cards of a node: which are free, how much of each, and which a pod gets; `models` has the worth of card models."""
 
+from .cardrules import Bounded, memory_needed
 from .cards import (
     ALL,
     TIE_BREAK,
-    Bounded,
     CardFit,
     bounded_request,
     cores_of,
     free_percent,
-    memory_needed,
     node_cards,
     pick,
     ranked_by_devices,

@@ -8,7 +8,7 @@ suffice to decide, are decided node by node (`statefits`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
 
 import numpy as np
@@ -21,6 +21,7 @@ from ..cluster.arrays import Bools, Floats, Ints, Rows, rows_of
 from ..cluster.task import Task
 from ..explain.cards import NodeCards
 from ..explain.labels import Label
+from .cardrules import ANY_MIB, Bounded, affordable, beyond_walls, failed_rules, memory_needed
 from .rdmaadapters import Adapters, missing, ordered
 from .statefits import DEEP, devices_of, fits_of
 
@@ -29,21 +30,7 @@ ALL = ALL_CORES
 
 _UNLIMITED = 1 << 30
 
-
 _ORDER = {label: place for place, label in enumerate(DeviceLabel)}
-
-#: More than any slice counts.
-_ANY_MIB = 1 << 60
-
-
-@dataclass(frozen=True, slots=True)
-class Bounded(CardRequest):
-    """A request that is limited to some cards by a quota, or to some models by its queue."""
-
-    most_mib: int = _ANY_MIB  #: that a slice of one card may count; negative: no card is paid for
-    excluded: tuple[str, ...] = ()  #: models, as resources
-    #: what a pod that asks container by container may count of each resource of its namespace's quotas
-    left: tuple[tuple[str, int], ...] = ()
 
 
 @lru_cache(maxsize=4096)
@@ -54,32 +41,9 @@ def bounded_request(request: CardRequest) -> Bounded:
     return Bounded(**{field.name: getattr(request, field.name) for field in fields(CardRequest)})
 
 
-def memory_needed(request: CardRequest, card_memory: Ints) -> Ints:
-    """MiB that each card would have to give; as `CardRequest.memory_on`, over an array."""
-    if request.whole:
-        return card_memory
-    if request.memory_mib:
-        return np.full(card_memory.shape, request.memory_mib, dtype=np.int64)
-    return np.asarray(card_memory * request.memory_percent // ALL)
-
-
 def cores_of(request: CardRequest) -> int:
     """Percent of each card's cores that a slice has."""
     return ALL if request.whole else request.cores
-
-
-def affordable(request: CardRequest, card_memory: Ints) -> Bools | None:
-    """Cards that the namespace's quotas cover; None = all. They do not cover cards of unknown size."""
-    if not isinstance(request, Bounded) or request.most_mib == _ANY_MIB:
-        return None
-    return np.asarray((memory_needed(request, card_memory) <= request.most_mib) & (card_memory > 0))
-
-
-def beyond_walls(columns: Columns, rows: Rows, request: CardRequest) -> Bools | None:
-    """Cards of models of which the queue may have no more; None = no model is at its limit."""
-    if not isinstance(request, Bounded) or not request.excluded:
-        return None
-    return columns.models_counted(request.excluded)[rows_of(columns.card_model, rows)]
 
 
 def seats(columns: Columns, rows: Rows, request: CardRequest) -> Ints:
@@ -116,19 +80,6 @@ def free_percent(columns: Columns, rows: Rows) -> Ints:
     return left
 
 
-def _none(cards: Bools) -> Bools:
-    """`[n]`: nodes of which no card is left."""
-    return np.asarray(~cards.any(axis=1))
-
-
-def _of_vendor(columns: Columns, rows: Rows, task: Task) -> Bools:
-    """`[n]`: nodes whose cards are of the task's vendor."""
-    vendor = VENDORS.of(task.requests)
-    if vendor is None:
-        return np.ones(len(columns.alive[rows]), dtype=np.bool_)
-    return np.asarray(columns.allocatable[columns.resource(vendor.cards), rows] > 0)
-
-
 def _judged(columns: Columns, rows: Rows) -> Bools | None:
     """`[n]`: rows on whose cards amounts do not say all; None = there are none."""
     if not columns.any_judged:
@@ -151,7 +102,7 @@ def _room(columns: Columns, rows: Rows, task: Task, most: int) -> Ints:
         devices_of(_unbounded(request), _kind(task)),
         most=most,
         pays=_pays(task.requests, request.left) if isinstance(request, Bounded) and request.left else None,
-        most_mib=request.most_mib if isinstance(request, Bounded) and request.most_mib != _ANY_MIB else None,
+        most_mib=request.most_mib if isinstance(request, Bounded) and request.most_mib != ANY_MIB else None,
         excluded=request.excluded if isinstance(request, Bounded) else (),
     )
 
@@ -197,49 +148,14 @@ class CardFit:
         return found
 
     def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
-        """HAMi's checks in HAMi's order (sources: hami-fit), over all cards of a node: the check after which no card is left gives the label. If cards are
-        left, but fewer than requested, the label is AllocatedCardsInsufficientRequest."""
+        """The rules of plain requests (`cardrules`), or node by node those of the vendor."""
         request = task.cards
         if request is None:
             return
         if request.devices is not None or _judged(columns, rows) is not None:
             yield from _refusals(columns, rows, task)
             return
-        present = (columns.card_index[rows] >= 0) & _of_vendor(columns, rows, task)[:, None]
-        yield Label.DEVICE_INSUFFICIENT, np.count_nonzero(present, axis=1) < request.count
-        pods, memory, cores = columns.card_pods[rows], columns.card_memory[rows], columns.card_cores_used[rows]
-        used = pods > 0
-        # A request for MiB of whole cards is judged by these MiB, as in HAMi; that a card is in use is reported last.
-        need = (
-            np.full(memory.shape, request.memory_mib, dtype=np.int64) if request.memory_mib else memory_needed(request, memory)
-        )
-        asked = ALL if request.whole else request.cores
-        left = present
-        left = left & columns.card_ok[rows]
-        yield Label.CARD_NOT_HEALTH, _none(left)
-        if request.models:
-            left = left & columns.models_allowed(request.models)[columns.card_model[rows]]
-            yield Label.CARD_TYPE_MISMATCH, _none(left)
-        if (beyond := beyond_walls(columns, rows, request)) is not None:
-            left = left & ~beyond
-            yield Label.QUEUE_MODEL, _none(left)
-        left = left & ~(used & (pods >= columns.card_shares[rows]))
-        exhausted = _none(left)
-        yield Label.CARDS_IN_USE, exhausted & ~(present & (columns.card_shares[rows] > 1)).any(axis=1)
-        yield Label.CARD_SLOTS_EXHAUSTED, exhausted
-        if (paid := affordable(request, memory)) is not None:
-            left = left & paid
-            yield Label.CARD_QUOTA, _none(left)
-        left = left & (columns.card_memory_used[rows] + need <= memory) & ((memory > 0) | request.whole)
-        yield Label.CARD_INSUFFICIENT_MEMORY, _none(left)
-        left = left & (cores + asked <= ALL)
-        yield Label.CARD_INSUFFICIENT_CORE, _none(left)
-        if request.whole:
-            left = left & ~used
-            yield Label.CARD_EXCLUSIVE, _none(left)
-        left = left & ~(used & (cores >= ALL))
-        yield Label.CARD_UNITS_EXHAUSTED, _none(left)
-        yield Label.CARDS_TOO_FEW, np.count_nonzero(left, axis=1) < request.count
+        yield from failed_rules(columns, rows, task, request)
 
 
 def pick(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | None = None) -> Batch:
@@ -417,7 +333,7 @@ def _refusals(columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, B
     if isinstance(task.cards, Bounded):
         room = _room(columns, rows, task, 1)
         fits = np.array([one is None for one in found], dtype=np.bool_)
-        yield Label.CARD_QUOTA if task.cards.most_mib != _ANY_MIB or task.cards.left else Label.QUEUE_MODEL, fits & (room == 0)
+        yield Label.CARD_QUOTA if task.cards.most_mib != ANY_MIB or task.cards.left else Label.QUEUE_MODEL, fits & (room == 0)
 
 
 #: Weight of the policy's score next to the vendors' figures of nodes: these differ by a thousandth or more, and the policy's sum is some thousands at most.
@@ -450,7 +366,7 @@ def node_cards(columns: Columns, rows: Rows, task: Task) -> list[NodeCards | Non
     numbers = list(range(len(columns.alive)))[rows] if isinstance(rows, slice) else rows.tolist()
     results = [None if one is None else _node_cards(columns.names[row], one) for row, one in zip(numbers, found, strict=True)]
     if isinstance(task.cards, Bounded):
-        bound = str(Label.CARD_QUOTA if task.cards.most_mib != _ANY_MIB or task.cards.left else Label.QUEUE_MODEL)
+        bound = str(Label.CARD_QUOTA if task.cards.most_mib != ANY_MIB or task.cards.left else Label.QUEUE_MODEL)
         room = CardFit().capacity(columns, rows, task)
         assert room is not None
         for place, (row, own) in enumerate(zip(numbers, room.tolist(), strict=True)):

@@ -20,7 +20,7 @@ from hbox_common.model.devices import Figures
 
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows, rows_of
-from .cards import memory_needed
+from .cardrules import memory_needed
 
 #: Maximum bandwidth of a card in a PCIe slot, as its name shows.
 PCIE_GB_S = 64.0
