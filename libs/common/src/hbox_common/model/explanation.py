@@ -87,12 +87,13 @@ class NodeCounts:
 @dataclass(frozen=True, slots=True)
 class Change:
     """A change by which, alone, the job starts in the state at `Explanation.at`: verified by the engine, not reserved. `command`: how to make it; "" = there is
-    no command. `facts` fill the placeholders of the kind's text."""
+    no command. `facts` fill the placeholders of the kind's text. `also`: changes that have to be made with it, of a pair."""
 
     kind: ChangeKind
     owner: Owner
     facts: Mapping[str, Fact]
     command: str = ""
+    also: "Sequence[Change]" = ()
 
 
 @dataclass(frozen=True, slots=True)

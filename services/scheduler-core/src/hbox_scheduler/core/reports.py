@@ -1,6 +1,6 @@
 """What a scheduler reports about its state: for metrics, the API, the CLI and tests. No report changes a decision."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -18,8 +18,11 @@ from .cluster.facts import ClusterFacts
 from .cluster.moves import FoundMoves
 from .cluster.reservations import Reservation
 from .explain.cards import CardReasons
+from .explain.changes import ChangeLimits, FoundChanges
+from .explain.changes.ofjob import Tier
 from .ledgerview import LedgerView
 from .placement.fragmentation import Fragmentation, fragmentation
+from .placement.trials import Trials
 from .queueing.jobs import Entry, JobState, WaitKey
 from .steps.context import SchedulerContext
 from .steps.preemptor import Preemptor
@@ -63,6 +66,15 @@ class Reports:
         self._facts = facts
         self._preemptor = preemptor
         self._ledger = ledger
+        self._trials = Trials(
+            runner=context.runner,
+            columns=columns,
+            bookings=context.bookings,
+            queues=context.queues,
+            queue=context.queue,
+            leaving=lambda: list(preemptor.nominations),
+            tiers=self._tiers,
+        )
 
     @property
     def moves_pods(self) -> bool:
@@ -96,6 +108,16 @@ class Reports:
         if entry is None or self._ledger.frozen:
             return []
         return self._runner.card_reasons(entry, self._queues.all(), self._preemptor.nominations)
+
+    def changes(self, job: JobId, limits: ChangeLimits, clock: Callable[[], float]) -> FoundChanges:
+        """The smallest changes by which, alone, the job would start now; none for a job that does not wait. Changes no state. `clock`: seconds, monotonic."""
+        entry = self._queue.entries.get(job)
+        if entry is None or self._ledger.frozen or entry.state in (JobState.PROPOSED, JobState.SETTLED):
+            return FoundChanges()
+        return self._trials.changes(entry.job, limits, clock)
+
+    def _tiers(self) -> list[Tier]:
+        return [Tier(number, name) for number, name in sorted({(one.tier, one.tier_name) for one in self._facts.hypernodes})]
 
     @property
     def waiting(self) -> Mapping[WaitKey, int]:

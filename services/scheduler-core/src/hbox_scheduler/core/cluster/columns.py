@@ -11,6 +11,7 @@ whose capacity may have increased, which retries pending jobs).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Self
@@ -80,6 +81,12 @@ class Batch:
     #: row and slices of each pod, in place of card cells, where each is chosen by itself
     slices: Sequence[tuple[int, tuple[CardSlice, ...]]] = ()
     aligned: PodAsk | None = None  #: of each pod, what kubelets align
+
+
+#: Taints by which Kubernetes marks the condition of a node.
+_CONDITIONS = frozenset(
+    f"node.kubernetes.io/{name}" for name in ("not-ready", "unreachable", "unschedulable", "network-unavailable")
+)
 
 
 class Columns:
@@ -336,6 +343,27 @@ class Columns:
         self._judge(row, cards)
         return row
 
+    @contextmanager
+    def repaired(self, rows: Collection[int]) -> Iterator[None]:
+        """In the context the nodes of these rows are ready, schedulable and sound, with all of their cards. Retries no pending job."""
+        before = [(row, state, self.verdicts.pop(state.name, None)) for row in rows if (state := self.states[row]) is not None]
+        try:
+            for row, state, _ in before:
+                self._put_trial(row, _as_repaired(state))
+            yield
+        finally:
+            for row, state, verdict in before:
+                if verdict is not None:
+                    self.verdicts[state.name] = verdict
+                self._put_trial(row, state)
+
+    def _put_trial(self, row: int, state: NodeState) -> None:
+        """Describe a node with the same resources and cards in another condition."""
+        self.states[row] = state
+        self.ready[row], self.schedulable[row] = state.ready, not state.unschedulable
+        self.descriptions.put(row, state)
+        self._judge(row, sorted(state.cards, key=lambda card: card.index), rises=False)
+
     # Pools of nodes, as counted (`model.counted_as`): `pooled` is the empty one.
 
     @property
@@ -487,7 +515,7 @@ class Columns:
         for field in _CARD_BOOKS:
             getattr(self, field)[row] = 0
 
-    def _judge(self, row: int, cards: Sequence[Card]) -> None:
+    def _judge(self, row: int, cards: Sequence[Card], *, rises: bool = True) -> None:
         verdict = self.verdicts.get(self.names[row])
         self.healthy[row] = verdict is None or verdict.healthy
         self.card_ok[row] = False
@@ -498,7 +526,8 @@ class Columns:
         self.returned += 1
         self.changes.add(row)
         self.described.add(row)
-        self.risen.add(row)
+        if rises:
+            self.risen.add(row)
 
     def kind(self, row: int) -> bytes:
         """What the row has, resources and cards: equal for nodes that are equal in these. Ports, labels and taints are not in it."""
@@ -807,6 +836,20 @@ class Columns:
     def _grow_cards(self, cards: int) -> None:
         for field in _CARD_FIELDS:
             setattr(self, field, grown(getattr(self, field), 1, cards, -1 if field == "card_index" else 0))
+
+
+def _as_repaired(state: NodeState) -> NodeState:
+    """The node ready and schedulable, with all of its cards sound."""
+    return replace(
+        state,
+        ready=True,
+        unschedulable=False,
+        taints=tuple(taint for taint in state.taints if taint.key not in _CONDITIONS),
+        cards=tuple(
+            replace(card, healthy=True, traits=None if card.traits is None else replace(card.traits, cordoned=False))
+            for card in state.cards
+        ),
+    )
 
 
 def _positions_of(cards: Sequence[Card]) -> dict[CardId, int]:

@@ -206,6 +206,13 @@ class SessionRunner:
                         found[member.task] = [member.name], told
             return list(found.values())
 
+    def starts(self, entry: Entry, queues: QueueTree, leaving: Iterable[PodUid]) -> bool:
+        """Whether the job, alone, would get places on free resources. All that the session did is taken back."""
+        with self._sessions.open(self._placing, [entry], queues, leaving, trial=True) as (session, gangs):
+            for action in self._placing.actions:
+                run_action(action, session)
+            return any(member.gang in gangs for member in session.outcome.bindings)
+
     def place(
         self,
         entries: Sequence[Entry],

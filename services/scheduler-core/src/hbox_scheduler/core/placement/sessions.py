@@ -114,6 +114,7 @@ class Sessions:
         whole: bool = False,
         with_groups: bool = False,
         reserving: bool = False,
+        trial: bool = False,
         represented: Mapping[JobId, Sequence[float]] = MappingProxyType({}),
         outside: Collection[QueueName] = (),
         most: int | None = None,
@@ -122,7 +123,7 @@ class Sessions:
     ) -> Iterator[tuple[Session, dict[Gang, Entry]]]:
         """A session with these jobs as preemptors. What it does to the columns is taken back in the end. `whole`: members of theirs that have places are as
         those of others; else they stay where they are. `with_groups`: with the PodGroups that have no pods here, admitted or not.
-        `reserving`: reservations are made anew, for jobs of it."""
+        `reserving`: reservations are made anew, for jobs of it. `trial`: the places that it gives are taken back too."""
         running = self._running.current()
         joining = [entry.job.id for entry in entries if entry.job.bound or entry.held]
         before = {gang.id: gang for gang in self._running.lend(joining)}
@@ -182,7 +183,7 @@ class Sessions:
             given: Collection[Member] = ()
             try:
                 yield session, preemptors
-                given = session.outcome.bindings
+                given = () if trial else session.outcome.bindings
             finally:
                 self._undo(session, preemptors, given)
                 session.close()

@@ -73,6 +73,12 @@ class SchedulingQueue:
         self._count(entry, [(task, len(spec.pods)) for task, spec in zip(entry.tasks, job.tasks, strict=True)])
         return entry
 
+    def tried(self, job: Job) -> Entry:
+        """The entry that the job would have; nothing is recorded."""
+        entry = entry_of(job, self._tasks, self.touched, self._queues.all().reach(job.queue), self._namespace(job))
+        entry.blocked_reason = self._blocked_reason(job)
+        return entry
+
     def task_of(self, job: Job, spec: PodGroupTask) -> Task:
         """What these pods of the job ask for, as that of its pods that wait."""
         return self._tasks.of(spec, self._pools(job), self._namespace(job), fabric=talks_over_fabric(job))

@@ -1,0 +1,142 @@
+"""The smallest change that helps a pending job: each one alone starts it, and one unit less does not."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hbox_common.model import CardRequest, HyperNode, Job, NodeName, Queue, QueueName, TopologyMode, TopologyWish
+from hbox_common.model.explanation import Change, ChangeKind, Fact, Owner
+from hbox_scheduler.core.explain.changes import ChangeLimits, FoundChanges
+from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.simulate.simulation import Simulation, job, node
+
+CARDS = 8
+PATIENT = ChangeLimits(seconds=60.0)
+
+
+def world(*nodes: str, cards: int = CARDS, model: str = "H100") -> Simulation:
+    simulation = Simulation(policy_of(PolicyName.BINPACK), queues=[Queue(QueueName("default"))])
+    simulation.put_nodes([node(name, cards=cards, model=model) for name in nodes])
+    return simulation
+
+
+def names(count: int) -> list[str]:
+    return [f"n{number:02}" for number in range(count)]
+
+
+def changes(simulation: Simulation, waits: Job, limits: ChangeLimits = PATIENT) -> FoundChanges:
+    """After the job was tried and found no place."""
+    simulation.submit([waits])
+    assert simulation.run() == []
+    return simulation.scheduler.reports.changes(waits.id, limits, lambda: 0.0)
+
+
+def of_kind(found: Iterable[Change], kind: ChangeKind) -> list[dict[str, Fact]]:
+    return [dict(one.facts) for one in found if one.kind is kind]
+
+
+def test_gang_that_is_too_large_starts_with_as_many_pods_as_fit() -> None:
+    found = changes(world(*names(16)), job("large", pods=20, cards=8))
+    assert of_kind(found.changes, ChangeKind.PODS) == [{"pods": 16, "of": 20}]
+    assert found.complete
+    (change,) = (one for one in found.changes if one.kind is ChangeKind.PODS)
+    assert change.owner is Owner.USER
+    assert change.command == """kubectl -n default patch podgroup large --type merge -p '{"spec":{"minMember":16}}'"""
+
+
+def test_pod_with_more_cards_than_a_node_has_starts_with_as_many_as_a_node_has() -> None:
+    found = changes(world(*names(4)), job("wide", cards=9))
+    assert of_kind(found.changes, ChangeKind.CARDS) == [{"cards": 8, "of": 9}]
+
+
+def test_misspelled_model_is_replaced_by_the_most_similar_one() -> None:
+    simulation = world(*names(3))
+    simulation.put_nodes([node(f"a{number}", cards=8, model="A100") for number in range(5)])
+    found = changes(simulation, job("typo", cards=CardRequest(1, models=("H1OO",))))
+    assert of_kind(found.changes, ChangeKind.MODEL) == [{"model": "H100", "of": "H1OO", "nodes": 3}]
+    assert found.changes[0].command == "metadata.annotations[nvidia.com/use-gputype]: H100"
+
+
+def test_nodes_out_of_service_are_named_with_their_states() -> None:
+    simulation = world(*names(12))
+    simulation.put_nodes([node("cordoned", cards=8, model="H100", unschedulable=True)])
+    simulation.put_nodes([node("silent", cards=8, model="H100", ready=False)])
+    found = changes(simulation, job("fits", pods=13, cards=8))
+    assert of_kind(found.changes, ChangeKind.NODES) == [{"count": 1, "nodes": ("cordoned",), "states": ("cordoned",)}]
+    assert [one.command for one in found.changes if one.kind is ChangeKind.NODES] == ["kubectl uncordon cordoned"]
+    assert [one.owner for one in found.changes] == [Owner.USER, Owner.USER, Owner.OPERATOR]
+
+
+def test_gang_in_a_leaf_that_is_too_small_starts_in_a_wider_domain_or_a_preferred_one() -> None:
+    simulation = world(*names(8))
+    leaves = [HyperNode(f"leaf-{leaf}", 1, nodes=tuple(map(NodeName, names(8)[4 * leaf : 4 * leaf + 4]))) for leaf in range(2)]
+    simulation.scheduler.on_fabric([*leaves, HyperNode("spine", 2, children=("leaf-0", "leaf-1"))])
+    waits = replace(job("near", pods=6, cards=8), topology=TopologyWish(TopologyMode.HARD, 1))
+    found = changes(simulation, waits)
+    assert of_kind(found.changes, ChangeKind.TIER) == [
+        {"mode": "hard", "tier": 2, "of": 1},
+        {"mode": "soft", "tier": 0, "of": 0},
+    ]
+    assert of_kind(found.changes, ChangeKind.PODS) == [{"pods": 4, "of": 6}]
+
+
+def test_label_that_no_node_has_is_replaced_or_removed() -> None:
+    simulation = world()
+    simulation.put_nodes([node("n", cards=8, labels={"zone": "mars"})])
+    found = changes(simulation, job("far", cards=1, node_selector={"zone": "moon"}))
+    assert of_kind(found.changes, ChangeKind.SELECTOR) == [
+        {"key": "zone", "value": "mars", "of": "moon"},
+        {"key": "zone", "value": "", "of": "moon"},
+    ]
+
+
+@pytest.mark.parametrize(("cpu", "fits"), [(500_000, "64"), (65_000, "64"), (64_100, "64")])
+def test_request_of_cpu_is_lowered_to_the_largest_free_amount(cpu: int, fits: str) -> None:
+    found = changes(world("n"), job("big", cards=1, cpu_milli=cpu))
+    (facts,) = of_kind(found.changes, ChangeKind.RESOURCES)
+    assert (facts["resource"], facts["amount"]) == ("cpu", fits)
+
+
+def test_two_changes_are_proposed_together_if_none_alone_helps() -> None:
+    simulation = world()
+    simulation.put_nodes([node("n", cards=8, labels={"zone": "mars"})])
+    found = changes(simulation, job("both", cards=9, node_selector={"zone": "moon"}))
+    (change,) = found.changes
+    assert {change.kind, change.also[0].kind} == {ChangeKind.CARDS, ChangeKind.SELECTOR}
+    assert change.facts == {"cards": 8, "of": 9}
+
+
+def test_job_that_starts_as_it_is_needs_no_change() -> None:
+    simulation = world("n")
+    simulation.submit([fits := job("fits", cards=1)])
+    found = simulation.scheduler.reports.changes(fits.id, ChangeLimits(), lambda: 0.0)
+    assert found == FoundChanges((), 1, True)
+
+
+def test_search_ends_at_its_limits_of_trials_and_of_time() -> None:
+    simulation = world(*names(4))
+    waits = job("large", pods=200, cards=8)
+    few = changes(simulation, waits, ChangeLimits(probes=3))
+    assert (few.changes, few.probes, few.complete) == ((), 3, False)
+    ticks = iter(range(100))
+    slow = simulation.scheduler.reports.changes(waits.id, ChangeLimits(seconds=2.0), lambda: float(next(ticks)))
+    assert (slow.changes, slow.probes, slow.complete) == ((), 1, False)
+
+
+def test_search_leaves_the_state_as_it_was() -> None:
+    simulation = world(*names(6))
+    simulation.put_nodes([node("cordoned", cards=8, model="H100", unschedulable=True)])
+    simulation.submit([job("runs", pods=2, cards=8)])
+    simulation.run()
+    columns = simulation.scheduler.columns
+    before = {
+        name: getattr(columns, name).copy() for name in ("used", "card_pods", "card_cores_used", "schedulable", "card_ok")
+    }
+    risen = columns.risen.end
+    assert changes(simulation, job("large", pods=5, cards=8)).changes
+    for name, array in before.items():
+        assert np.array_equal(getattr(columns, name), array), name
+    assert columns.risen.end == risen, "no other pending job is retried"
+    assert simulation.run() == []
