@@ -20,6 +20,7 @@ from hbox_common.events import (
     REGISTRY,
     Event,
     HealthChanged,
+    JobsPage,
     JobsWaiting,
     JobsWithdrawn,
     NodeStateChanged,
@@ -220,3 +221,12 @@ def test_verdicts_of_older_schedulers_have_an_empty_code() -> None:
     assert isinstance(message, JobsWaiting)
     verdict = message.verdicts[0]
     assert (verdict.code, verdict.outcome, verdict.owner) == ("", "", "")
+
+
+def test_pages_of_older_job_controllers_have_no_waits() -> None:
+    page = next(t for t in TYPES if t.__name__ == "JobsPage")
+    older = msgpack.unpackb(golden_of(page).read_bytes())
+    assert older.pop("waits")
+    message = decode(msgpack.packb(older), header_of(page))
+    assert isinstance(message, JobsPage)
+    assert message.waits == ()

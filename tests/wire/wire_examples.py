@@ -86,6 +86,7 @@ from hbox_common.events import (
     UsagePage,
     Victim,
     VictimsStayed,
+    WaitsAttributed,
     encode,
 )
 from hbox_common.model import (
@@ -113,6 +114,7 @@ from hbox_common.model import (
     Index,
     Job,
     JobId,
+    JobWait,
     KindRest,
     KubeletRules,
     LeavingPod,
@@ -245,6 +247,7 @@ _node = NodeState(
     device_facts={"metax-tech.com/gpu.topology.losses": "{}"}, cordoned_by="hbox", cordon_reason="broken", gone=True, registered=("NVIDIA",),
     report_due=1_800_000_000.0, report_missing=True,
 )  # fmt: skip
+_wait = JobWait(_JOB, "CardsInUse", 1700000000.5, {"QueueShareSpent": 480.0, "CardsInUse": 3120.0})
 _verdict = JobVerdict(
     job=_JOB,
     message="0/3 nodes are available",
@@ -360,6 +363,7 @@ EXAMPLES: tuple[Event, ...] = (
         ),
         index=Index(7),
     ),
+    WaitsAttributed(waits=(_wait,)),
     PodGroupsCounted(queues={_QUEUE: GroupCounts(pending=1, inqueue=2, running=3, unknown=4, completed=5)}),
     PolicyFollowed(actions=("allocate", "reclaim"), plugins=("gang", "capacity"), by_conf=True, usage_weight=0.5),
     JobsPending(
@@ -446,7 +450,7 @@ EXAMPLES: tuple[Event, ...] = (
     EpochSaid(epoch=Epoch(7)),
     JobsAsked(
         asker="quota-ledger", jobs=False, pods=True, verdicts=True, ended=True, terms=True, demand=True, gatekeeper=SchedulerId("s1"), placed=True,
-        held=True, shard="lab",
+        held=True, shard="lab", waits=True,
     ),
     JobsPage(
         complete=True,
@@ -465,6 +469,7 @@ EXAMPLES: tuple[Event, ...] = (
         why="the watch is silent",
         terms=(terms_of(_job),),
         demand=(demand_of(_job),),
+        waits=(_wait,),
     ),
     PodsAsked(asker="quota-ledger", pods=(PodAsked(uid=_fact.uid, namespace="research", name="train-0"),)),
     PodsRead(pods=(PodRead(uid=_fact.uid, standing=PodStanding.HOLDS, node=_fact.node, message="as it should be"),)),

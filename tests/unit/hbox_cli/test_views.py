@@ -3,6 +3,7 @@
 import pytest
 
 from hbox_cli.commands.why import explain, find, late_pods, late_text
+from hbox_cli.waits import waits_text
 from hbox_common.errors import NotFound
 from hbox_common.model import (
     Card,
@@ -15,6 +16,7 @@ from hbox_common.model import (
     GroupState,
     Job,
     JobId,
+    JobWait,
     LeavingPod,
     NodeName,
     NodeState,
@@ -157,3 +159,25 @@ def test_why_finds_a_job_by_one_of_its_pods() -> None:
     assert find(items, pod) == find(items, f"ml/{pod}") == items[0]
     with pytest.raises(NotFound):
         find(items, f"other/{pod}")
+
+
+def test_items_of_jobs_have_their_waiting_by_code() -> None:
+    wait = JobWait(JobId("a"), "CardsInUse", 90.0, {"QueueShareSpent": 480.0})
+    (item,) = job_items([job("a", waiting=1)], [], {}, waits={wait.job: wait}, now=100.0)
+    assert item["waitSeconds"] == {"QueueShareSpent": 480.0, "CardsInUse": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (
+            {"QueueShareSpent": 480.0, "CardsInUse": 3120.0, "Evicted": 720.0},
+            "1h12m = 8m QueueShareSpent + 52m CardsInUse + 12m Evicted",
+        ),
+        ({"NotTriedYet": 0.2, "CardsInUse": 30.0}, "30s = 30s CardsInUse"),
+        ({"NotTriedYet": 0.2}, "0s = 0s NotTriedYet"),
+        ({}, "it has not waited"),
+    ],
+)
+def test_a_history_of_waiting_is_a_sum(seconds: dict[str, float], text: str) -> None:
+    assert waits_text(seconds) == text

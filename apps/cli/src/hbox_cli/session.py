@@ -83,7 +83,9 @@ async def jobs_of(bus: Bus) -> tuple[list[Job], list[PodFact], dict[JobId, str]]
 
 async def job_pages(bus: Bus) -> list[JobsPage]:
     """All pages of job-controller's answer about jobs."""
-    return await bus.ask(JobsAsked(asker="cli", jobs=True, pods=True, verdicts=True, held=True), JobsPage, timeout_s=ASK_S)
+    return await bus.ask(
+        JobsAsked(asker="cli", jobs=True, pods=True, verdicts=True, held=True, waits=True), JobsPage, timeout_s=ASK_S
+    )
 
 
 async def usage_of(bus: Bus, by: Sequence[UsageKey], *, since: int, until: int) -> tuple[list[Usage], list[Budget]]:

@@ -38,7 +38,7 @@ from hbox_common.kube import (
     Informer,
     KubeClient,
 )
-from hbox_common.model import JobId, PodUid, scheduler_names
+from hbox_common.model import JobId, PodUid, QueueName, scheduler_names
 from hbox_common.model.shards import Shards, shard_of
 from hbox_common.pacing import TokenBucket
 from hbox_common.runtime import Condition, Health, LongLived, complaints, connected, turn
@@ -54,6 +54,7 @@ from .adapters.rests import RestPublisher
 from .adapters.rivals import Rivals
 from .adapters.traces import JobTraces, trace_of
 from .adapters.volumes import VolumeWatch
+from .adapters.waits import WaitPublisher
 from .adapters.writes import KubeWriter
 from .api import Api
 from .core.feedback import Feedback
@@ -137,6 +138,8 @@ class JobController:
         }
         self._counts = CountsTeller(bus)
         self._rests = RestPublisher(bus)
+        self._queue_names: set[QueueName] = set()
+        self._waits = WaitPublisher(bus, self.jobs.waits, self._queue_names)
         self._budget_teller = BudgetTeller(bus, self.jobs.budgets)
         self._group_reader = GroupReader(client, self.jobs, wake=self._wake)
         self._group_lists = 0
@@ -179,21 +182,24 @@ class JobController:
             )
             resumed = group.create_task(self._resume())
             group.create_task(self._rests.resume())
-            if self._routing.by_queue:
-                group.create_task(
-                    self._bus.follow(
-                        [QueueStateChanged], self._on_queues, start=Start.LAST_PER_SUBJECT, on_ready=self._queues_read.set
-                    )
+            waits_read = group.create_task(self._waits.resume())
+            group.create_task(
+                self._bus.follow(
+                    [QueueStateChanged], self._on_queues, start=Start.LAST_PER_SUBJECT, on_ready=self._queues_read.set
                 )
+            )
             for informer in self._informers.values():
                 await informer.synced.wait()
             await self._queues_read.wait()
             await resumed
+            await waits_read
+            self.jobs.waits.keep(self.jobs.ids(), wall_s())
             log.info("synced", extra=dict(self.jobs.counts()))
             group.create_task(self._announcer.run())
             group.create_task(self._group_reader.run())
             group.create_task(self._counts.run())
             group.create_task(self._rests.run())
+            group.create_task(self._waits.run())
             group.create_task(self._budget_teller.run())
             group.create_task(
                 self._bus.follow(
@@ -323,7 +329,10 @@ class JobController:
     async def _on_queues(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             assert isinstance(delivery.event, QueueStateChanged)
-            self.jobs.queue(delivery.event.queue, monotonic_s(), gone=delivery.event.gone)
+            queue, gone = delivery.event.queue, delivery.event.gone
+            (self._queue_names.discard if gone else self._queue_names.add)(queue.name)
+            if self._routing.by_queue:
+                self.jobs.queue(queue, monotonic_s(), gone=gone)
         self._wake.set()
 
     async def _on_outcomes(self, deliveries: Sequence[Delivery]) -> None:
@@ -365,6 +374,7 @@ class JobController:
         log.warning("the stream of jobs was lost or re-created: publishing all jobs again")
         self.jobs.repeat_all(monotonic_s())
         self._rests.republish()
+        self.jobs.waits.mark_changed()
         self._wake.set()
 
     async def _verdicts_missed(self) -> None:

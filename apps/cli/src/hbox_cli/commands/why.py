@@ -24,6 +24,7 @@ from ..output import duration, notify, put
 from ..placements import show
 from ..platform.layout import Layout
 from ..session import bus_of, job_pages, last_values
+from ..waits import waits_text
 
 NODES_SHOWN = 8
 #: The scheduler's label for nodes that wait for node-agent's first report.
@@ -42,8 +43,9 @@ ATTEMPTS = 2
 @click.option(
     "--evicted", is_flag=True, help="Show for which job its pods were evicted, by which rule, and when they can return."
 )
+@click.option("--history", is_flag=True, help="Show how long it waited, by code of the reason.")
 @command_options
-def command(ctx: Context, job: str, *, placed: bool, evicted: bool) -> None:
+def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: bool) -> None:
     """Explain why JOB waits, or show where it runs. JOB is a job's or a pod's name, namespace/name, or a job's uid.
 
     \b
@@ -51,19 +53,26 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool) -> None:
     hbox why ml/train-7 -o json
     hbox why --placed train-7
     hbox why --evicted train-7
+    hbox why --history train-7
 
     --placed reads scheduler-core's latest decisions. For older ones, or those of an earlier process, use a record (HBOX_RECORD):
     `hbox simulate replay RECORD --placed JOB`.
 
     --evicted reads the receipts that the broker keeps for a week, also of deleted pods and jobs, by name.
+
+    --history charges each second of waiting to one code, also over evictions and restarts: `1h12m = 8m QueueShareSpent + 52m CardsInUse + 12m Evicted`.
+    `hbox reason show CODE` explains a code.
     """
-    if placed and evicted:
-        raise InvalidRequest("--placed and --evicted are two questions", hint="ask one after the other")
+    if placed + evicted + history > 1:
+        raise InvalidRequest("--placed, --evicted and --history are separate questions", hint="ask one after the other")
     if placed:
         _show_placed(ctx, job)
         return
     if evicted:
         _show_evicted(ctx, job)
+        return
+    if history:
+        _show_history(ctx, job)
         return
     found = run(lambda: _read(ctx, job))
     if not ctx.output.people:
@@ -201,6 +210,21 @@ def _show_placed(ctx: Context, job: str) -> None:
         return
     _head(found)
     show(decisions)
+
+
+def _show_history(ctx: Context, job: str) -> None:
+    async def ask() -> dict[str, Any]:
+        async with bus_of(Layout(ctx.state).running()) as bus:
+            return find(items_of(await job_pages(bus), now=wall_s()), job)
+
+    found = run(ask)
+    if not ctx.output.people:
+        seconds = found["waitSeconds"]
+        items = [{"name": found["name"], "id": found["id"], "code": code, "seconds": spent} for code, spent in seconds.items()]
+        ctx.output.document("WaitHistory", {"items": items})
+        return
+    _head(found)
+    put(f"  waited {waits_text(found['waitSeconds'])}")
 
 
 def _show_evicted(ctx: Context, job: str) -> None:

@@ -76,6 +76,7 @@ from .state import (
     IMAGE_SHARDS,
     QUOTA_SHARDS,
     RUN_TIME_SHARDS,
+    WAIT_SHARDS,
     BudgetsChanged,
     CardQuotasChanged,
     FabricChanged,
@@ -95,6 +96,7 @@ from .state import (
     PolicyFollowed,
     QueueStateChanged,
     RunTimesLearned,
+    WaitsAttributed,
 )
 
 __all__ = [
@@ -108,6 +110,7 @@ __all__ = [
     "REGISTRY",
     "RUN_TIME_SHARDS",
     "TRACEPARENT",
+    "WAIT_SHARDS",
     "About",
     "Bind",
     "BindDecided",
@@ -188,6 +191,7 @@ __all__ = [
     "UsagePage",
     "Victim",
     "VictimsStayed",
+    "WaitsAttributed",
     "decode",
     "encode",
     "halves",

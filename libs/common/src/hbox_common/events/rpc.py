@@ -10,6 +10,7 @@ from hbox_common.model import (
     Job,
     JobDemand,
     JobTerms,
+    JobWait,
     LeavingPod,
     Neighbour,
     NodeName,
@@ -136,7 +137,7 @@ class JobsAsked(Event):
     """Requests all jobs with a live pod, and all pods on nodes. `pods` and `verdicts` only on request; `ended`: also recently ended pods; `terms`: of jobs with
     pods to place, only their entitlements, or (`demand`) these and their demand. `gatekeeper`: the requesting scheduler; from the answer on only this scheduler
     admits PodGroups. `placed`: also the requests of pods on nodes. `held`: also jobs held back because their namespace has too many pending ones: for display,
-    not for scheduling. `shard`: only jobs and PodGroups of this shard; empty = all."""
+    not for scheduling. `waits`: also their waiting by code. `shard`: only jobs and PodGroups of this shard; empty = all."""
 
     about: ClassVar = About("hbox.v1.rpc.jobs.list", None, ("scheduler-core", "quota-ledger", "cli"), ("job-controller",))
     asker: str
@@ -150,6 +151,7 @@ class JobsAsked(Event):
     placed: bool = False
     held: bool = False
     shard: str = ""
+    waits: bool = False
 
 
 @register
@@ -163,7 +165,7 @@ class JobsPage(Event):
         ("job-controller",),
         ("scheduler-core", "quota-ledger", "cli"),
         8 * 2**20,
-        items=("neighbours", "groups", "jobs", "pods", "verdicts", "terms", "demand", "placed", "leaving"),
+        items=("neighbours", "groups", "jobs", "pods", "verdicts", "terms", "demand", "placed", "leaving", "waits"),
     )
     complete: bool
     jobs: tuple[Job, ...] = ()
@@ -182,6 +184,7 @@ class JobsPage(Event):
     age_s: float = 0.0
     why: str = ""
     shard: str = ONE_SHARD
+    waits: tuple[JobWait, ...] = ()
 
 
 #: Pods in one question.

@@ -11,6 +11,7 @@ from hbox_common.model import (
     HeldImage,
     HyperNode,
     Index,
+    JobWait,
     NodeDevices,
     NodeName,
     NodeNuma,
@@ -30,7 +31,7 @@ from hbox_common.model import (
 from .base import About, Event, SaidEpoch, SaidIndex, Stream, register
 
 #: Number of messages of states that grow with tenants' objects: one message would be too large in a large cluster.
-QUOTA_SHARDS, COUNT_SHARDS, IMAGE_SHARDS, RUN_TIME_SHARDS = 16, 8, 16, 16
+QUOTA_SHARDS, COUNT_SHARDS, IMAGE_SHARDS, RUN_TIME_SHARDS, WAIT_SHARDS = 16, 8, 16, 16, 64
 
 
 @register
@@ -329,6 +330,23 @@ class RunTimesLearned(Event):
         whole=True,
     )
     learned: tuple[RanFor, ...]
+
+
+@register
+class WaitsAttributed(Event):
+    """Waiting of jobs by code of the reason, of one shard (WAIT_SHARDS of them, by the job's id): each message is complete. A job-controller that starts
+    continues from its predecessor's data."""
+
+    about: ClassVar = About(
+        "hbox.v1.job.waits.{shard}",
+        Stream.STATE,
+        ("job-controller",),
+        ("job-controller", "cli"),
+        4 * 2**20,
+        items=("waits",),
+        whole=True,
+    )
+    waits: tuple[JobWait, ...]
 
 
 @register

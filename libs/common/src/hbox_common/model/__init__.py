@@ -112,6 +112,7 @@ from .runtimes import RanFor
 from .schedulers import scheduler_names
 from .staticvolumes import VolumeDemand, VolumeSupply, assign, reserved
 from .topology import FabricGap, HyperNode, SubGangPolicy, TopologyMode, TopologyWish
+from .waits import JobWait
 
 __all__ = [
     "DEFAULT_QUEUE",
@@ -157,6 +158,7 @@ __all__ = [
     "JobDemand",
     "JobId",
     "JobTerms",
+    "JobWait",
     "KindRest",
     "KubeletRules",
     "LeavingPod",

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hbox_common.events import JobsPage
-from hbox_common.model import GroupPhase, GroupState, Job, JobId, PodFact, PodPhase
+from hbox_common.model import GroupPhase, GroupState, Job, JobId, JobWait, PodFact, PodPhase
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.shards import ONE_SHARD
 
@@ -19,10 +19,11 @@ def job_items(
     *,
     groups: Iterable[GroupState] = (),
     shards: Mapping[JobId, str] = {},
+    waits: Mapping[JobId, JobWait] = {},
     now: float,
 ) -> list[Item]:
     """One item a job, oldest first. `groups`: of them those are jobs too that are not enqueued yet and have no pods. `shards`: whose schedulers place them,
-    where there are several. `now`: seconds since the epoch."""
+    where there are several. `waits`: their waiting by code. `now`: seconds since the epoch."""
     placed: dict[JobId, list[PodFact]] = defaultdict(list)
     for pod in pods:
         if pod.phase.holds:
@@ -51,6 +52,7 @@ def job_items(
                 else sum(pod.cards for pod in own) + asked,
                 "ageSeconds": round(max(0.0, now - job.created_at), 1),
                 "reason": job.problem or (verdicts.get(job.id, "") if waiting else ""),
+                "waitSeconds": _seconds(waits.get(job.id), now),
                 **({"shard": shard} if (shard := shards.get(job.id)) is not None else {}),
             }
         )
@@ -72,6 +74,10 @@ def _job_of(group: GroupState) -> Job:
         tasks=(),
         gang=True,
     )
+
+
+def _seconds(wait: JobWait | None, now: float) -> dict[str, float]:
+    return {} if wait is None else {code: round(seconds, 1) for code, seconds in wait.until(now).items()}
 
 
 def _job_state(job: Job, own: Sequence[PodFact], waiting: int, verdicts: Mapping[JobId, str]) -> str:
@@ -100,5 +106,6 @@ def items_of(pages: Sequence[JobsPage], *, now: float) -> list[Item]:
         {verdict.job: verdict.message for page in pages for verdict in page.verdicts},
         groups=[group for page in pages for group in page.groups],
         shards=_shards(pages),
+        waits={wait.job: wait for page in pages for wait in page.waits},
         now=now,
     )

@@ -253,6 +253,8 @@ def pages(
         wanted += [page(pods=some) for some in _some(jobs.ended(monotonic_s()))]
     if synced and asked.verdicts:
         wanted += [page(verdicts=some) for some in _some(jobs.verdicts(without or {}))]
+    if synced and asked.waits:
+        wanted += [page(waits=some) for some in _some(jobs.waits.all())]
     if synced and asked.jobs:
         wanted += [page(neighbours=some) for some in _some(jobs.neighbours.all())]
         namespaces = _plain(jobs.neighbours.namespaces.all())

@@ -29,7 +29,7 @@ from hbox_common.model.resources import PODS, add
 from hbox_common.model.shards import ONE_SHARD
 
 from .staticvolumes import Reach
-from .views import QUEUE_GATE, GroupView, PodStatus, PodView
+from .views import QUEUE_GATE, GroupPhase, GroupView, PodStatus, PodView
 from .volumes import Volumes
 
 #: Kubernetes' HighestUserDefinablePriority: only system-cluster-critical and system-node-critical have higher values.
@@ -38,6 +38,16 @@ HIGHEST_USER_PRIORITY = 1_000_000_000
 PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
 INVALID_SPEC = "InvalidSpec"
 NAMESPACE_TERMINATING = "NamespaceTerminating"
+POD_GROUP_NOT_FOUND = "PodGroupNotFound"
+JOB_TOO_LARGE = "JobTooLarge"
+#: Codes of other reasons of this service (`hbox_common.reasons`).
+NAMESPACE_FULL = "NamespaceFull"
+EVICTION_BLOCKED = "EvictionBlocked"
+SCHEDULING_GATED = "SchedulingGated"
+VOLUMES_PROVISIONING = "VolumesProvisioning"
+EVICTED = "Evicted"  #: its pods were evicted, and the scheduler has not examined the new ones
+GANG_INCOMPLETE = "GangIncomplete"
+NOT_TRIED_YET = "NotTriedYet"
 GANG_NOT_READ = "GangNotRead"  #: the pod names a gang by another scheduler's label, and is placed alone
 
 #: What of a pod its gang and policies go by: its role, labels, and notes.
@@ -80,6 +90,8 @@ class Record:
     gated: str = ""  #: why it waits for the controllers that set its pods' scheduling gates
     stuck: dict[PodUid, str] = field(default_factory=dict)  #: pods that are to leave with it and may not, with the refusal
     stuck_text: str = ""  #: the message about them for its user
+    waiting: bool = False  #: as `wait_code` found last
+    evicted: bool = False  #: pods of it were evicted, and since then it neither waited and started, nor got a verdict
     strangers: int = 0  #: pods of other schedulers that name its PodGroup
     published_from: float = 0.0  #: monotonic; from then on Kubernetes gets the reason why the job waits
     held: str = ""  #: why it is held back: its namespace has too many waiting jobs
@@ -179,6 +191,25 @@ class Record:
             return self.gated
         return "; ".join(filter(None, (self.provisioning, self.verdict.message if self.verdict is not None else "")))
 
+    @property
+    def code(self) -> str:
+        """Code of `plain_reason` in the catalogue of reasons; empty if no reason is known. Of a verdict without a code, from an older scheduler: the label of
+        most nodes."""
+        if self.job is not None and self.job.problem:
+            return self.problem_reason
+        if self.held:
+            return NAMESPACE_FULL
+        if self.stuck:
+            return EVICTION_BLOCKED
+        outside = self.group is not None and not self.group.status.phase.is_enqueued
+        if self.gated and not (self.verdict is not None and outside):
+            return SCHEDULING_GATED
+        if self.provisioning:
+            return VOLUMES_PROVISIONING
+        if self.verdict is None:
+            return ""
+        return self.verdict.code or max(self.verdict.reasons, key=self.verdict.reasons.__getitem__, default=NOT_TRIED_YET)
+
     def tally(self) -> Tally:
         t = Tally()
         for pod in self.pods.values():
@@ -220,6 +251,7 @@ def job_of(
     priority, priority_class, problem = _priority(record, tally, classes)
     reason = PRIORITY_CLASS_NOT_FOUND if problem else INVALID_SPEC
     if record.gang and group is None:
+        reason = POD_GROUP_NOT_FOUND
         problem = f"PodGroup {record.key} not found: create it, or remove the annotation scheduling.k8s.io/group-name"
     if record.read_problem:
         reason, problem = GROUP_NOT_READ, f"{GROUP_NOT_READ}: {record.read_problem}"
@@ -227,7 +259,9 @@ def job_of(
         reason, problem = INVALID_SPEC, f"PodGroup {record.key}: {group.problem}"
     never_preempts = record.group is not None and record.group.priority_class in never
     tasks, waits_for_volume, record.provisioning = _tasks(record, volumes, never_preempts=never_preempts)
-    if not (problem := problem or _pod_problem(record) or record.unpublishable) and waits_for_volume:
+    if not (problem := problem or _pod_problem(record)) and record.unpublishable:
+        reason, problem = JOB_TOO_LARGE, record.unpublishable
+    if not problem and waits_for_volume:
         reason, problem = VOLUMES_NOT_READY, f"{VOLUMES_NOT_READY}: {waits_for_volume}"
     if terminating and tasks:
         reason = NAMESPACE_TERMINATING
@@ -257,6 +291,41 @@ def job_of(
         min_task_member=dict(group.min_task_member) if group else {},
         standing=_standing(record),
     )
+
+
+def wait_code(record: Record, tally: Tally) -> str:
+    """Code to which the job's waiting is charged now; empty if the job does not wait: it has its minimum, or has ended, or another scheduler places it.
+    Sets `record.waiting` and `record.evicted`."""
+    if record.foreign or tally.bound + tally.succeeded >= record.min_member:
+        record.evicted = record.evicted and not record.waiting
+        record.waiting = False
+        return ""
+    group, evicted = record.group, record.evicted and record.gang
+    if tally.live == 0 and not tally.gated and not evicted:
+        ended = (
+            tally.succeeded
+            or tally.failed
+            or tally.leaving
+            or (group is not None and group.status.phase is GroupPhase.COMPLETED)
+        )
+        if group is None or ended:
+            return ""
+    record.waiting = True
+    if record.verdict is not None:
+        record.evicted = False
+    if code := record.code:
+        return code
+    if evicted:
+        return EVICTED
+    return GANG_INCOMPLETE if tally.live + tally.succeeded < record.min_member else NOT_TRIED_YET
+
+
+def waits_since(record: Record, wall: float) -> float:
+    """When the job began to wait, for a job whose waiting was not recorded: its oldest pod to place, or else its PodGroup, was created."""
+    pods = min((pod.created_at for pod in record.pods.values() if pod.placeable), default=None)
+    if pods is None:
+        return record.group.created_at if record.group is not None and not record.had_pods else wall
+    return pods
 
 
 def not_read_text(label: str) -> str:

@@ -52,6 +52,8 @@ from .job import (
     placed_of,
     preemptable_of,
     traceparent_of,
+    wait_code,
+    waits_since,
 )
 from .neighbours import Neighbours
 from .phasequeue import PhaseQueue
@@ -60,6 +62,7 @@ from .routing import Routing
 from .stuck import stuck_text
 from .views import GroupView, PodView, content
 from .volumes import Volumes
+from .waits import Waits
 
 LAZY_S = 0.25
 PUBLISH_AFTER_S = 1.0
@@ -126,6 +129,7 @@ class Jobs:
         self.neighbours = Neighbours()
         self.admission = Admission()
         self.budgets = Budgets()
+        self.waits = Waits()
         self._strangers: dict[str, dict[PodUid, None]] = {}  #: pods of other schedulers by the PodGroup that they name
         self._users: dict[str, dict[PodUid, None]] = {}  #: pods of ours by the claims (namespace/name) that they use
         self._urgent: Turns[str] = Turns()
@@ -420,9 +424,9 @@ class Jobs:
             return None
         if record.shard != shard or record.verdict == verdict:
             return None
-        before = record.reason
+        before, code = record.reason, record.code
         record.verdict = verdict
-        if record.reason == before:
+        if record.reason == before and record.code == code:
             return None
         self._delay_reason(record, now)
         self._mark(record.key, now, urgent=False)
@@ -462,6 +466,8 @@ class Jobs:
     def evicted(self, job: JobId, message: str, wall: float) -> None:
         """Pods of this job were evicted: a phase of its own, before the one that follows from it."""
         record = self.known(job)
+        if record is not None:
+            record.evicted = True
         if record is not None and record.phase is not JobPhase.EVICTED:
             self._enter(record, JobPhase.EVICTED, record.tally(), message, wall)
 
@@ -586,7 +592,7 @@ class Jobs:
             if record.verdict is not None and record.plain_reason == record.verdict.message:
                 yield record.verdict.model_copy(update={"message": record.reason})
             elif reason := record.reason or without.get(record.shard, ""):
-                yield JobVerdict(job=record.job.id, message=reason)
+                yield JobVerdict(job=record.job.id, message=reason, code=record.code)
 
     def waiting_by_shard(self) -> Mapping[str, int]:
         """Jobs with pods to place."""
@@ -754,6 +760,7 @@ class Jobs:
         else:
             new = replace(new, revision=self._next_revision(wall))
         record.job = new
+        self.waits.note(new.id, new.queue, wait_code(record, tally), wall, since=waits_since(record, wall))
         phase = phase_of(record, tally)
         if phase is not record.phase:
             self._enter(record, phase, tally, record.reason if phase is JobPhase.WAITING else "", wall)
@@ -816,6 +823,7 @@ class Jobs:
         if self._several:
             self._batch_shards[old.id] = record.shard
         self._by_id.pop(old.id, None)
+        self.waits.gone(old.id, wall)
         self.admission.gone(old.id, lambda: self._next_revision(wall))
         if record.announced:
             withdrawn.append((old.id, self._next_revision(wall)))
@@ -998,6 +1006,7 @@ class Jobs:
         assert list(self._lazy.values()) == sorted(self._lazy.values())
         assert not set(self._urgent) & self._lazy.keys()
         self._intake.validate()
+        self.waits.validate()
         self.phases.validate()
 
 

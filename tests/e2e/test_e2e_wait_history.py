@@ -1,0 +1,95 @@
+"""`hbox why --history`: a job's waiting by code, from its creation on, also over a crash of job-controller; and its metric by queue."""
+
+import os
+import signal
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hbox_cli.platform.layout import Layout
+from hbox_cli.session import bus_of, last_values
+from hbox_common.events import WaitsAttributed
+from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient
+
+from .. import waiting
+from .platform_world import Up, up
+from .traced_jobs import node
+
+pytestmark = pytest.mark.e2e
+
+SPACE, GPU = "default", "nvidia.com/gpu"
+
+
+def pod(name: str, group: str, cards: int) -> dict[str, Any]:
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: str(cards)}}}
+    notes = {"scheduling.k8s.io/group-name": group}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": SPACE, "annotations": notes},
+        "spec": {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container]},
+    }
+
+
+def group(name: str, members: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": SPACE},
+        "spec": {"minMember": members},
+    }
+
+
+def history(running: Up, job: str) -> dict[str, float]:
+    return {one["code"]: one["seconds"] for one in running.json("why", "--history", job)["items"]}
+
+
+async def test_waiting_is_charged_by_code_and_survives_a_crash(tmp_path: Path) -> None:
+    with up(tmp_path / "state") as running:
+        async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+            await client.json("POST", NODES.path(), body=node("n0"))
+            for name, members, pods in (("first", 1, ("first-0",)), ("second", 2, ("second-0",))):
+                await client.json("POST", PODGROUPS.path(SPACE), body=group(name, members))
+                for one in pods:
+                    await client.json("POST", PODS.path(SPACE), body=pod(one, name, 8))
+
+            async def incomplete() -> bool:
+                return history(running, "second").get("GangIncomplete", 0.0) >= 1.0
+
+            await waiting.until(incomplete, "the gang waits for its second pod", timeout_s=60)
+            await client.json("POST", PODS.path(SPACE), body=pod("second-1", "second", 8))
+
+            async def in_use() -> bool:
+                return len(history(running, "second")) > 1
+
+            await waiting.until(in_use, "the gang waits for cards", timeout_s=60)
+            job = running.json("why", "--history", "second")["items"][0]["id"]
+            async with bus_of(Layout(running.state).running()) as bus:
+
+                async def published() -> bool:
+                    values = [one for one in await last_values(bus, [WaitsAttributed]) if isinstance(one, WaitsAttributed)]
+                    return any(wait.job == job and len(wait.seconds) > 1 for value in values for wait in value.waits)
+
+                await waiting.until(published, "the account is in the stream", timeout_s=60)
+            before = history(running, "second")
+            os.kill(running.pids()["job-controller"], signal.SIGKILL)
+
+            async def again() -> bool:
+                found = running.hbox("-o", "json", "why", "--history", "second")
+                return found.returncode == 0 and sum(history(running, "second").values()) > sum(before.values())
+
+            await waiting.until(again, "job-controller is back", timeout_s=60)
+            after = history(running, "second")
+            assert after["GangIncomplete"] == before["GangIncomplete"]
+            text = running.hbox("why", "--history", "second").stdout.splitlines()[1]
+            assert text.startswith("  waited ")
+            assert "s GangIncomplete + " in text
+            address = Layout(running.state).running().health["job-controller"]
+
+            async def counted() -> bool:
+                with urllib.request.urlopen(f"{address}/metrics", timeout=10) as page:  # noqa: ASYNC210  the test waits for it alone
+                    return 'hbox_job_wait_seconds_total{code="' in page.read().decode()
+
+            await waiting.until(counted, "the metric counts", timeout_s=60)
