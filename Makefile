@@ -83,6 +83,7 @@ check: install ## check format, lint, types, import contracts, generated documen
 	@$(BIN)/mypy $(SOURCES)
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m hbox_common.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
+	@$(BIN)/python -m hbox_common.reasons.page --check docs/reference
 	@$(BIN)/python -m hbox_cli.platform.chart --check helm/hbox
 	@$(BIN)/python -m hbox_cli.platform.rights --check helm/hbox docs/guides/rbac.md
 	@$(BIN)/python -m hbox_cli.platform.dashboards --check helm/hbox/files/monitoring/dashboards
@@ -110,6 +111,7 @@ format: install ## format the sources
 
 docs: install ## regenerate the generated documents
 	@$(BIN)/python -m hbox_common.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md
+	@$(BIN)/python -m hbox_common.reasons.page --write docs/reference
 	@$(BIN)/python -m hbox_cli.platform.chart --write helm/hbox
 	@$(BIN)/python -m hbox_cli.platform.rights --write helm/hbox docs/guides/rbac.md
 	@$(BIN)/python -m hbox_cli.platform.dashboards --write helm/hbox/files/monitoring/dashboards

@@ -31,6 +31,7 @@ def test_help_names_all_commands_and_statuses() -> None:
         "audit",
         "jobs",
         "why",
+        "reason",
         "nodes",
         "queue",
         "quota",

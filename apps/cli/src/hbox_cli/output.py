@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from hbox_common.visible import visible, visible_lines
+from hbox_common.visible import padded, visible, visible_lines, width
 
 from .stdio import ReaderGone, flush_data
 
@@ -70,9 +70,9 @@ class Output:
                 shown = [c for c in columns if self.form is Form.WIDE or not c.wide]
                 lines = [[c.title for c in shown]] if self.headers else []
                 lines += [[_text(c.cell(item)) for c in shown] for item in items]
-                widths = [max(map(len, column)) for column in zip(*lines, strict=True)] if lines else []
+                widths = [max(map(width, column)) for column in zip(*lines, strict=True)] if lines else []
                 for line in lines:
-                    print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+                    print("  ".join(padded(cell, columns) for cell, columns in zip(line, widths, strict=True)).rstrip())
 
     def document(self, kind: str, content: Mapping[str, Any]) -> None:
         """One object: as JSON, as JSON on one line, as YAML; by its name; or as a row of its plain fields, of a list's items a row each."""

@@ -5,6 +5,7 @@ line break forges a line. Such characters are shown as in JSON (`\\u001b`), so t
 """
 
 import re
+import unicodedata
 
 #: Controls (C0 without tab, delete, C1), marks of direction, separators of lines, the byte order mark, halves of surrogate pairs.
 _HIDDEN = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
@@ -25,3 +26,13 @@ def visible_lines(text: str) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     return _SHORT.get(found[0]) or f"\\u{ord(found[0]):04x}"
+
+
+def width(text: str) -> int:
+    """Columns of a terminal that the text takes: Chinese characters take two."""
+    return len(text) if text.isascii() else sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
+
+
+def padded(text: str, columns: int) -> str:
+    """The text, with spaces up to so many columns of a terminal."""
+    return text + " " * max(0, columns - width(text))

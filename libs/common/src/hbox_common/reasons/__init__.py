@@ -1,6 +1,22 @@
 """The catalogue of reasons and the one renderer of explanations, in English and Chinese."""
 
-from .codes import CODES, Code, code_of
-from .render import Language, change_text, headline, lines
+from .code import Code, Language, Text
+from .codes import CODES, code_of, code_of_label, code_of_message
+from .render import blocked, change_text, headline, language_of, lines, owner_text, verdict_line
 
-__all__ = ["CODES", "Code", "Language", "change_text", "code_of", "headline", "lines"]
+__all__ = [
+    "CODES",
+    "Code",
+    "Language",
+    "Text",
+    "blocked",
+    "change_text",
+    "code_of",
+    "code_of_label",
+    "code_of_message",
+    "headline",
+    "language_of",
+    "lines",
+    "owner_text",
+    "verdict_line",
+]

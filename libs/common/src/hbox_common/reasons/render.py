@@ -1,50 +1,181 @@
 """Explanations as text: the same words in `hbox why`, conditions, Events, the API and the console."""
 
-from collections.abc import Iterator, Mapping
-from enum import StrEnum
+from collections.abc import Iterator, Mapping, Sequence
 
-from hbox_common.model.explanation import Change, ChangeKind, Explanation, Fact
+from hbox_common.model.explanation import Change, Explanation, Fact, NodeCounts, Outcome, Owner, StageResult
+from hbox_common.visible import padded, width
 
-from .codes import CODES
+from . import phrases
+from .code import Language, Text
+from .codes import CODES, code_of_label, code_of_message
+from .facts import MAX_DETAIL, clean, filled, names, number, time_text
+
+#: Nodes are named if fewer than this are in the way.
+FEW_NODES = 20
+MAX_CHANGES = 8
+_INDENT = 10
 
 
-class Language(StrEnum):
-    """Of a text."""
-
-    EN = "en"
-    ZH = "zh"
-
-
-#: English and Chinese.
-_CHANGES = {
-    ChangeKind.PODS: ("{pods} pods start now", "{pods} 个 Pod 可立即启动"),
-}
+def language_of(environ: Mapping[str, str]) -> Language:
+    """The language of a terminal: of HBOX_LANG, else of the locale."""
+    for variable in ("HBOX_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
+        if value := environ.get(variable, ""):
+            return Language.ZH if value.lower().startswith("zh") else Language.EN
+    return Language.EN
 
 
 def headline(explanation: Explanation, language: Language = Language.EN) -> str:
     """One line: outcome, and the code's text with the explanation's facts."""
-    code = CODES.get(explanation.code)
-    if code is None:  # of a newer scheduler
-        return f"{explanation.outcome}: {explanation.code}"
-    return f"{explanation.outcome}: {_filled(code.en if language is Language.EN else code.zh, explanation.facts)}"
+    outcome = phrases.OUTCOMES[explanation.outcome].of(language)
+    return f"{outcome}{_colon(language)}{blocked(explanation, language)}"
+
+
+def blocked(explanation: Explanation, language: Language = Language.EN) -> str:
+    """What is in the way: the code's text with the explanation's facts, its title if facts are missing, the bare code of a newer scheduler."""
+    return _stage_text(explanation.code, explanation.facts, language)
+
+
+def verdict_line(outcome: str, code: str, message: str, language: Language = Language.EN) -> str:
+    """One line for conditions and Events of a verdict without facts: outcome, code and its title, then the component's message. A verdict of an older
+    scheduler has no code: the message's first word may be one, else the line is the message."""
+    known = CODES.get(code) or (code_of_message(message) if not code else None)
+    if known is None:
+        prefix = f"{outcome}: " if outcome else ""
+        return f"{prefix}{code}: {message}" if code else f"{prefix}{message}"
+    shown = phrases.OUTCOMES[Outcome(outcome) if outcome in set(Outcome) else known.outcome].of(language)
+    rest = message.removeprefix(f"{known.name}: ")
+    return f"{shown}{_colon(language)}{known.name}: {_lowered(known.title.of(language))}" + (f": {rest}" if rest else "")
 
 
 def lines(explanation: Explanation, language: Language = Language.EN) -> Iterator[str]:
-    """The whole explanation, the headline first."""
-    yield headline(explanation, language)
-    for change in explanation.changes:
-        yield f"  {change_text(change, language)}"
+    """The whole explanation, without the job's own line."""
+    yield _row(phrases.VERDICT, " · ".join(_verdict(explanation, language)), language)
+    yield _row(phrases.BLOCKED, blocked(explanation, language), language)
+    if amounts := _amounts(explanation, language):
+        yield _row(None, amounts, language)
+    yield _row(None, phrases.AS_OF.of(language).format(time_text(explanation.at), explanation.revision), language)
+    if explanation.stages:
+        shown = [_stage(one, language) for one in explanation.stages]
+        yield _row(phrases.STAGES_HEAD, " · ".join(shown), language)
+    yield from _nodes(explanation.nodes, language)
+    if explanation.start is not None:
+        start = explanation.start
+        text = phrases.INTERVAL.of(language).format(
+            time_text(explanation.at + start.p50_s), time_text(explanation.at + start.p90_s), clean(start.method)
+        )
+        driver = f" · {phrases.DRIVER.of(language).format(clean(start.driver))}" if start.driver else ""
+        yield _row(phrases.START, text + driver, language)
+    if explanation.attribution:
+        yield _row(phrases.WAITED, _attribution(explanation.attribution), language)
+    if explanation.changes:
+        yield phrases.SMALLEST_CHANGE.of(language)
+        yield from _changes(explanation.changes[:MAX_CHANGES], language)
+    elif (code := code_of_label(explanation.code)) is not None:
+        yield _row(phrases.FIX, code.fix.of(language), language)
 
 
 def change_text(change: Change, language: Language = Language.EN) -> str:
-    """One proposed change: what to do, who may do it, and the command."""
-    template = _CHANGES[change.kind][language is Language.ZH]
-    return _filled(template, change.facts) + (f": {change.command}" if change.command else "")
+    """What one proposed change alters."""
+    return filled(phrases.CHANGES[change.kind].of(language), change.facts, language) or change.kind.value
 
 
-def _filled(template: str, facts: Mapping[str, Fact]) -> str:
-    return template.format_map({name: _text(value) for name, value in facts.items()})
+def owner_text(owner: Owner, language: Language = Language.EN) -> str:
+    """Who acts next."""
+    return phrases.OWNERS[owner].of(language)
 
 
-def _text(value: Fact) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value) if isinstance(value, int | str) else ", ".join(value)
+def duration(seconds: float) -> str:
+    """Two largest units, such as 1h12m."""
+    left = max(0, round(seconds))
+    parts: list[str] = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        amount, left = divmod(left, size)
+        if amount or parts:
+            parts.append(f"{amount}{unit}")
+    return "".join(parts[:2]) or "0s"
+
+
+def _verdict(explanation: Explanation, language: Language) -> Iterator[str]:
+    yield phrases.OUTCOMES[explanation.outcome].of(language)
+    yield explanation.code
+    yield phrases.ACTS.of(language).format(owner_text(explanation.owner, language))
+    if explanation.position:
+        yield phrases.POSITION.of(language).format(explanation.position, max(explanation.queued, explanation.position))
+    if explanation.since:
+        yield phrases.WAITING_FOR.of(language).format(duration(explanation.at - explanation.since))
+
+
+def _amounts(explanation: Explanation, language: Language) -> str:
+    if not explanation.need:
+        return ""
+    need, have = _amount(explanation.need, language), _amount(explanation.have, language)
+    return phrases.NEED_HAVE.of(language).format(need, have) if have else phrases.NEED.of(language).format(need)
+
+
+def _amount(amounts: Mapping[str, float], language: Language) -> str:
+    return ", ".join(f"{number(value)} {_unit(unit, language)}" for unit, value in amounts.items())
+
+
+def _unit(unit: str, language: Language) -> str:
+    known = phrases.UNITS.get(unit)
+    return known.of(language) if known is not None else clean(unit)
+
+
+def _stage(result: StageResult, language: Language) -> str:
+    name = phrases.STAGES[result.stage].of(language)
+    if not result.code:
+        return f"{name} {phrases.OK.of(language)}"
+    return f"{name}{_colon(language)}{_stage_text(result.code, result.facts, language)}"
+
+
+def _stage_text(name: str, facts: Mapping[str, Fact], language: Language) -> str:
+    code = code_of_label(name)
+    if code is None:  # of a newer scheduler
+        return clean(name)
+    return filled(code.text.of(language), facts, language) or _lowered(code.title.of(language))
+
+
+def _nodes(nodes: NodeCounts, language: Language) -> Iterator[str]:
+    if not nodes.total:
+        return
+    parts = [phrases.NODE_SUM.of(language).format(nodes.total, nodes.fitting), *_counted(nodes.first, nodes, language)]
+    yield _row(phrases.NODES_HEAD, " + ".join(parts), language)
+    if nodes.only and len(nodes.first) > 1:
+        alone = " · ".join(f"{clean(label)} {count}" for label, count in _by_count(nodes.only))
+        yield _row(None, phrases.ONLY.of(language).format(alone), language)
+
+
+def _counted(counts: Mapping[str, int], nodes: NodeCounts, language: Language) -> Iterator[str]:
+    for label, count in _by_count(counts):
+        listed = nodes.names.get(label, ())
+        named = f" ({names(listed, language, total=count)})" if listed and count < FEW_NODES else ""
+        yield f"{count} {clean(label)}{named}"
+
+
+def _by_count(counts: Mapping[str, int]) -> Sequence[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _attribution(seconds: Mapping[str, float]) -> str:
+    parts = sorted(seconds.items(), key=lambda item: (-item[1], item[0]))
+    return f"{duration(sum(seconds.values()))} = " + " + ".join(f"{duration(value)} {clean(code)}" for code, value in parts)
+
+
+def _changes(changes: Sequence[Change], language: Language) -> Iterator[str]:
+    rows = [(change_text(one, language), owner_text(one.owner, language), clean(one.command, MAX_DETAIL)) for one in changes]
+    columns = [max(width(row[column]) for row in rows) for column in (0, 1)]
+    for place, (text, owner, command) in enumerate(rows, 1):
+        yield f"{place:>2} {padded(text, columns[0])}  {padded(owner, columns[1])}  {command}".rstrip()
+
+
+def _row(head: Text | None, text: str, language: Language) -> str:
+    return padded(head.of(language) if head is not None else "", _INDENT) + text
+
+
+def _colon(language: Language) -> str:
+    return "：" if language is Language.ZH else ": "
+
+
+def _lowered(title: str) -> str:
+    """A title inside a sentence: its first word keeps a second capital, as in CPU."""
+    return title if len(title) < 2 or title[1].isupper() else title[0].lower() + title[1:]

@@ -1,0 +1,1 @@
+"""The catalogue of reasons by subject: one file each."""

@@ -1,0 +1,85 @@
+"""Words of the renderer that belong to no code, in both languages."""
+
+from collections.abc import Mapping
+
+from hbox_common.model.explanation import ChangeKind, Outcome, Owner, Stage
+
+from .code import Text
+
+OUTCOMES: Mapping[Outcome, Text] = {
+    Outcome.WAIT: Text("wait", "等待"),
+    Outcome.CHANGE: Text("change", "需修改"),
+    Outcome.ESCALATE: Text("escalate", "需上报"),
+}
+
+OWNERS: Mapping[Owner, Text] = {
+    Owner.USER: Text("you", "用户"),
+    Owner.QUEUE_ADMIN: Text("queue administrator", "队列管理员"),
+    Owner.OPERATOR: Text("operator", "运维"),
+    Owner.SYSTEM: Text("HBox, by itself", "HBox 自动处理"),
+}
+
+STAGES: Mapping[Stage, Text] = {
+    Stage.SPEC: Text("spec", "规格"),
+    Stage.HOLD: Text("hold", "保留"),
+    Stage.QUOTA: Text("quota", "配额"),
+    Stage.ORDER: Text("order", "次序"),
+    Stage.GANG: Text("gang", "成组"),
+    Stage.TOPOLOGY: Text("topology", "拓扑"),
+    Stage.NODE: Text("node", "节点"),
+    Stage.DEVICE: Text("device", "设备"),
+    Stage.RECLAIM: Text("reclaim", "回收"),
+    Stage.BIND: Text("bind", "绑定"),
+    Stage.EXTERNAL: Text("external", "外部"),
+}
+
+#: What each kind of change alters; placeholders as in codes. `to`: the new value; `now`: the present one.
+CHANGES: Mapping[ChangeKind, Text] = {
+    ChangeKind.PODS: Text("{to} pods[ instead of {now}]", "{to} 个 Pod[（现为 {now}）]"),
+    ChangeKind.CARDS: Text("{to} cards per pod[ instead of {now}]", "每个 Pod {to} 张卡[（现为 {now}）]"),
+    ChangeKind.RESOURCES: Text("{to} {resource} per pod[ instead of {now}]", "每个 Pod {to} {resource}[（现为 {now}）]"),
+    ChangeKind.MODEL: Text("card model {to}[ instead of {now}]", "卡型号 {to}[（现为 {now}）]"),
+    ChangeKind.TIER: Text("topology {to}[ instead of {now}]", "拓扑约束 {to}[（现为 {now}）]"),
+    ChangeKind.SELECTOR: Text("node label {key}={to}[ instead of {now}]", "节点标签 {key}={to}[（现为 {now}）]"),
+    ChangeKind.QUEUE: Text("queue {to}[ instead of {now}]", "队列 {to}[（现为 {now}）]"),
+    ChangeKind.LIMIT: Text(
+        "{field} of queue {queue}: {to} {resource}[ instead of {now}]",
+        "队列 {queue} 的 {field}：{to} {resource}[（现为 {now}）]",
+    ),
+    ChangeKind.PRIORITY: Text("PriorityClass {to}[ instead of {now}]", "PriorityClass {to}[（现为 {now}）]"),
+    ChangeKind.WALLTIME: Text("walltime {to}[ instead of {now}]", "运行时长 {to}[（现为 {now}）]"),
+    ChangeKind.NODES: Text("{count} nodes back in service: {nodes}", "恢复 {count} 个节点：{nodes}"),
+    ChangeKind.MOVES: Text("move {count} running pods[ to free {nodes}]", "迁移 {count} 个运行中的 Pod[，以腾出 {nodes}]"),
+}
+
+#: Names of units of `need` and `have`; others are shown by their own names.
+UNITS: Mapping[str, Text] = {
+    "cards": Text("cards", "张卡"),
+    "pods": Text("pods", "个 Pod"),
+    "nodes": Text("nodes", "个节点"),
+    "cpu": Text("CPUs", "个 CPU"),
+    "memory_mib": Text("MiB of memory", "MiB 内存"),
+    "card_memory_mib": Text("MiB of card memory", "MiB 显存"),
+}
+
+VERDICT = Text("VERDICT", "结论")
+BLOCKED = Text("BLOCKED", "原因")
+STAGES_HEAD = Text("STAGES", "阶段")
+NODES_HEAD = Text("NODES", "节点")
+START = Text("START", "启动")
+WAITED = Text("WAITED", "等待构成")
+FIX = Text("FIX", "处理")
+SMALLEST_CHANGE = Text(
+    "SMALLEST CHANGE (any one of these, examined at this state, not reserved)", "最小改动（任选其一；按当前状态验证，不作预留）"
+)
+ACTS = Text("who acts: {}", "处理者：{}")
+WAITING_FOR = Text("waiting {}", "已等待 {}")
+POSITION = Text("position {} of {}", "队列位置 {} / {}")
+NEED_HAVE = Text("needs {}; the most that can be had is {}", "需要 {}；最多可得 {}")
+NEED = Text("needs {}", "需要 {}")
+AS_OF = Text("as of {}, revision {}", "截至 {}，修订 {}")
+OK = Text("ok", "通过")
+NODE_SUM = Text("{} nodes = {} with room", "{} 个节点 = {} 个有空位")
+ONLY = Text("alone in the way: {}", "仅此一项阻碍：{}")
+INTERVAL = Text("{} to {} (p50-p90, by {})", "{} 至 {}（p50-p90，方法：{}）")
+DRIVER = Text("depends on {}", "取决于 {}")

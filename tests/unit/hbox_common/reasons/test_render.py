@@ -1,0 +1,174 @@
+"""Explanations as text, in both languages, from facts that tenants chose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hbox_common.model import JobId, NodeName, QueueName
+from hbox_common.model.explanation import (
+    Change,
+    ChangeKind,
+    Explanation,
+    Fact,
+    NodeCounts,
+    Outcome,
+    Owner,
+    Stage,
+    StageResult,
+    StartEstimate,
+)
+from hbox_common.reasons import Language, change_text, headline, language_of, lines, verdict_line
+from hbox_common.reasons.phrases import CHANGES, OUTCOMES, OWNERS, STAGES
+from hbox_common.reasons.render import duration
+
+FULL = Explanation(
+    job=JobId("j"),
+    name="ml/train",
+    queue=QueueName("ml"),
+    outcome=Outcome.WAIT,
+    code="CardsInUse",
+    owner=Owner.SYSTEM,
+    at=1_772_460_720.0,
+    since=1_772_460_720.0 - 4_320,
+    revision=88_123,
+    facts={"total": 128, "queues": ["research (96)", "vision (32)"]},
+    need={"cards": 8.0},
+    have={"cards": 3.0},
+    position=3,
+    queued=17,
+    stages=(StageResult(Stage.SPEC), StageResult(Stage.DEVICE, "CardsInUse", {"total": 128})),
+    nodes=NodeCounts(
+        total=16,
+        fitting=0,
+        first={"CardsInUse": 14, "NodeUnschedulable": 2},
+        only={"CardsInUse": 14},
+        names={"NodeUnschedulable": (NodeName("node-0001"), NodeName("node-0002"))},
+    ),
+    changes=(Change(ChangeKind.PODS, Owner.USER, {"to": 16, "now": 20}, "kubectl scale job/train --replicas 16"),),
+    start=StartEstimate(600.0, 1_800.0, "walltime", "job abl-7 ends"),
+    attribution={"CardsInUse": 4_000.0, "NotTriedYet": 320.0},
+)
+
+
+def test_explanation_has_verdict_need_counts_changes_and_start() -> None:
+    assert list(lines(FULL)) == [
+        "VERDICT   wait · CardsInUse · who acts: HBox, by itself · position 3 of 17 · waiting 1h12m",
+        "BLOCKED   all 128 cards that the pod may use are in use, by research (96), vision (32)",
+        "          needs 8 cards; the most that can be had is 3 cards",
+        "          as of 2026-03-02 14:12 UTC, revision 88123",
+        "STAGES    spec ok · device: all 128 cards that the pod may use are in use",
+        "NODES     16 nodes = 0 with room + 14 CardsInUse + 2 NodeUnschedulable (node-0001, node-0002)",
+        "          alone in the way: CardsInUse 14",
+        "START     2026-03-02 14:22 UTC to 2026-03-02 14:42 UTC (p50-p90, by walltime) · depends on job abl-7 ends",
+        "WAITED    1h12m = 1h6m CardsInUse + 5m20s NotTriedYet",
+        "SMALLEST CHANGE (any one of these, examined at this state, not reserved)",
+        " 1 16 pods instead of 20  you  kubectl scale job/train --replicas 16",
+    ]
+
+
+def test_explanation_is_in_chinese_throughout() -> None:
+    text = "\n".join(lines(FULL, Language.ZH))
+    for english in ("wait", "cards that", "needs", "nodes", "instead", "VERDICT", "SMALLEST"):
+        assert english not in text
+    assert "结论      等待 · CardsInUse" in text
+    assert headline(FULL, Language.ZH) == "等待：Pod 可用的 128 张卡均在使用中，占用队列：research (96), vision (32)"
+
+
+def test_explanation_without_changes_ends_with_the_fix_of_its_code() -> None:
+    assert list(lines(replace(FULL, changes=())))[-1].startswith("FIX       Wait until a job ends")
+
+
+def test_text_without_a_required_fact_is_the_title() -> None:
+    assert headline(replace(FULL, facts={})) == "wait: all fitting cards are in use"
+    assert headline(replace(FULL, code="NodeCpuLoadHigh")) == "wait: the CPU load of nodes is high"
+
+
+def test_code_of_a_newer_scheduler_is_shown_as_it_is() -> None:
+    assert headline(replace(FULL, code="CardsOnTheMoon")) == "wait: CardsOnTheMoon"
+
+
+@pytest.mark.parametrize("hostile", ["\x1b[2Jx", "\u202ereversed", "a\nb", "{total}", "x" * 10_000, "[{queue}]"])
+def test_hostile_facts_stay_within_one_line(hostile: str) -> None:
+    name = NodeName(hostile)
+    nodes = NodeCounts(2, 0, {"NodeNotReady": 2, hostile: 1}, {hostile: 1}, {"NodeNotReady": (name,)})
+    one = replace(FULL, code="QueueNotFound", facts={"queue": hostile, "nearest": hostile}, nodes=nodes, need={hostile: 1.0})
+    one = replace(one, changes=(Change(ChangeKind.QUEUE, Owner.USER, {"to": hostile}, hostile),))
+    for line in lines(one):
+        assert line.isprintable()
+        assert len(line) < 600
+    assert len(headline(one)) < 300
+
+
+def test_long_lists_are_cut() -> None:
+    many = [f"queue-{i}" for i in range(10_000)]
+    text = headline(replace(FULL, facts={"total": 128, "queues": many}))
+    assert text.endswith("queue-19 and 9980 more")
+
+
+def test_nodes_are_named_if_few_are_in_the_way() -> None:
+    named = tuple(NodeName(f"n{i}") for i in range(20))
+    few = replace(FULL, nodes=NodeCounts(30, 11, {"NodeNotReady": 19}, {}, {"NodeNotReady": named[:19]}))
+    many = replace(FULL, nodes=NodeCounts(30, 10, {"NodeNotReady": 20}, {}, {"NodeNotReady": named}))
+    assert any("n18)" in line for line in lines(few))
+    assert not any("n18" in line for line in lines(many))
+
+
+@pytest.mark.parametrize("kind", ChangeKind)
+@pytest.mark.parametrize("language", Language)
+def test_each_kind_of_change_has_a_text(kind: ChangeKind, language: Language) -> None:
+    facts: dict[str, Fact] = {
+        "to": 16,
+        "now": 20,
+        "resource": "cpu",
+        "key": "zone",
+        "queue": "ml",
+        "field": "capability",
+        "count": 2,
+        "nodes": ["a"],
+    }
+    assert change_text(Change(kind, Owner.USER, facts), language) != kind.value
+    assert kind in CHANGES
+
+
+def test_all_outcomes_owners_and_stages_have_words() -> None:
+    assert (set(OUTCOMES), set(OWNERS), set(STAGES)) == (set(Outcome), set(Owner), set(Stage))
+
+
+@pytest.mark.parametrize(
+    ("environ", "language"),
+    [
+        ({}, Language.EN),
+        ({"LANG": "zh_CN.UTF-8"}, Language.ZH),
+        ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C"}, Language.EN),
+        ({"LANG": "zh_CN.UTF-8", "HBOX_LANG": "en"}, Language.EN),
+        ({"LANG": "en_US.UTF-8", "HBOX_LANG": "zh"}, Language.ZH),
+        ({"HBOX_LANG": "tlh"}, Language.EN),
+    ],
+)
+def test_language_is_that_of_the_environment(environ: dict[str, str], language: Language) -> None:
+    assert language_of(environ) is language
+
+
+@pytest.mark.parametrize(
+    ("verdict", "line"),
+    [
+        (("wait", "CardsInUse", "0/2 nodes"), "wait: CardsInUse: all fitting cards are in use: 0/2 nodes"),
+        (
+            ("change", "QueueClosed", "QueueClosed: queue ml is not open"),
+            "change: QueueClosed: the queue is not open: queue ml is not open",
+        ),
+        (("", "", "QueueClosed: queue ml is not open"), "change: QueueClosed: the queue is not open: queue ml is not open"),
+        (("", "", "0/2 nodes are available"), "0/2 nodes are available"),
+        (("later", "OfTheMoon", "far"), "later: OfTheMoon: far"),
+        (("later", "CardsInUse", ""), "wait: CardsInUse: all fitting cards are in use"),
+    ],
+)
+def test_verdict_line_names_outcome_and_code(verdict: tuple[str, str, str], line: str) -> None:
+    assert verdict_line(*verdict) == line
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (-5, "0s"), (59.6, "1m0s"), (4_320, "1h12m"), (200_000, "2d7h")])
+def test_duration_has_two_units(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
