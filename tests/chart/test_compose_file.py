@@ -84,6 +84,8 @@ def test_prometheus_scrapes_every_service_and_reads_the_rules_that_the_chart_shi
     [targets] = [one["static_configs"][0]["targets"] for one in config["scrape_configs"] if one["job_name"] == "hbox"]
     port = CONTAINERS["binder"]["environment"]["HBOX_HEALTH_PORT"]
     assert sorted(targets) == sorted(f"{name}:{port}" for name in SERVICES)
+    [queues] = [one for one in config["scrape_configs"] if one["job_name"] == "hbox-queues"]
+    assert queues["authorization"]["credentials"] == CONTAINERS["quota-ledger"]["environment"]["HBOX_METRICS_TOKEN"]
     assert CONFIGS["rules"].samefile(CHART / "files" / "monitoring" / "rules.yaml")
     mounted = {one["target"] for one in CONTAINERS["prometheus"]["configs"]}
     assert set(config["rule_files"]) <= mounted

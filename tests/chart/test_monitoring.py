@@ -6,7 +6,7 @@ import yaml
 
 from hbox_cli.platform import dashboards
 
-from .rendered import CHART, of, read, template
+from .rendered import CHART, objects, of, pods, read, template
 
 PLAIN = yaml.safe_load((CHART / "files" / "monitoring" / "rules.yaml").read_text())
 WITH = ("podMonitor.enabled=true",)
@@ -35,6 +35,55 @@ def test_each_dashboard_is_a_config_map_that_the_sidecar_finds() -> None:
 def test_the_files_are_what_the_tables_say() -> None:
     folder = CHART / "files" / "monitoring" / "dashboards"
     assert {path.name: path.read_text() for path in folder.iterdir()} == dashboards.texts()
+
+
+def _token_of_ledger(name: str) -> list[dict[str, object]]:
+    """The sources of the ledger's secrets that hold the token of metrics."""
+    [pod] = [pod for kind, _, pod in pods(name) if kind == "Deployment/hbox-quota-ledger"]
+    sources = [s["secret"] for v in pod["volumes"] if v["name"] == "secrets" for s in v["projected"]["sources"]]
+    return [s for s in sources if {"metrics_token"} & {item["path"] for item in s["items"]}]
+
+
+def test_pages_with_names_are_scraped_with_the_token_that_the_ledger_has() -> None:
+    done = template(*WITH)
+    made = {found["kind"]: found for found in read(done.stdout) if found["metadata"]["name"] == "hbox-metrics"}
+    assert made.keys() == {"ServiceAccount", "Secret"}, "no rights"
+    assert made["Secret"]["metadata"]["annotations"] == {"kubernetes.io/service-account.name": "hbox-metrics"}
+    assert "data" not in made["Secret"], "Kubernetes generates the token"
+    [monitor] = [found for found in read(done.stdout) if found["kind"] == "PodMonitor"]
+    plain, queues = monitor["spec"]["podMetricsEndpoints"]
+    assert (plain["path"], "authorization" in plain) == ("/metrics", False)
+    assert (queues["path"], queues["authorization"]) == (
+        "/metrics/queues",
+        {"credentials": {"name": "hbox-metrics", "key": "token"}},
+    )
+
+
+def test_the_token_of_metrics_may_be_a_secret_of_the_operator() -> None:
+    [source] = _token_of_ledger("all that is off")
+    assert (source["name"], source["optional"]) == ("mine", True)
+    assert not [found for found in objects("all that is off") if found["metadata"]["name"] == "hbox-metrics"]
+    [monitor] = of("all that is off", "PodMonitor")
+    endpoints = monitor["spec"]["podMetricsEndpoints"]
+    assert {e["path"]: e["authorization"]["credentials"]["name"] for e in endpoints if "authorization" in e} == {
+        "/metrics/cards": "mine",
+        "/metrics/queues": "mine",
+    }
+
+
+def test_without_a_pod_monitor_the_ledger_has_no_token() -> None:
+    assert not _token_of_ledger("default")
+    assert not [found for found in objects("default") if found["metadata"]["name"] == "hbox-metrics"]
+
+
+def test_only_the_peers_of_the_values_reach_the_port_of_metrics() -> None:
+    def allowed(name: str) -> list[object]:
+        policies = [found["spec"] for found in of(name, "NetworkPolicy")]
+        rules = [rule for spec in policies for rule in spec.get("ingress", ())]
+        return [rule["from"] for rule in rules if 8080 in [port.get("port") for port in rule["ports"]]]
+
+    assert allowed("default") == []
+    assert allowed("all that is off") == [[{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]]
 
 
 def test_alerts_can_be_left_out_and_pages_are_where_the_values_say() -> None:

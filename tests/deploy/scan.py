@@ -20,6 +20,8 @@ PATHS = (
     "/healthz",
     "/readyz",
     "/metrics",
+    "/metrics/queues",
+    "/metrics/cards",
     "/filter",
     "/bind",
     "/webhook",

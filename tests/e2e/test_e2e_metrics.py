@@ -35,6 +35,7 @@ def metrics(platform: Up) -> Mapping[str, str]:
 
     def read() -> dict[str, str]:
         found = {name: urlopen(f"{url}/metrics", timeout=10).read().decode() for name, url in health.items()}
+        found["quota-ledger"] += urlopen(f"{health['quota-ledger']}/metrics/queues", timeout=10).read().decode()
         return found if 'hbox_bus_stream_bytes{stream="HBOX_STATE"}' in found["scheduler-core"] else {}
 
     found: dict[str, str] = until(read, timeout_s=20, what="sizes of streams")
@@ -142,7 +143,7 @@ async def test_queues_and_pools_have_metrics(platform: Up, client: KubeClient) -
     url = json.loads((platform.state / "platform.json").read_text())["health"]["quota-ledger"]
 
     def read() -> dict[str, float]:
-        lines = urlopen(f"{url}/metrics", timeout=10).read().decode().splitlines()
+        lines = urlopen(f"{url}/metrics/queues", timeout=10).read().decode().splitlines()
         return {series: float(amount) for series, _, amount in (line.rpartition(" ") for line in lines if line[0] != "#")}
 
     def known() -> dict[str, float]:
@@ -160,6 +161,10 @@ async def test_queues_and_pools_have_metrics(platform: Up, client: KubeClient) -
     used = {state: found[f'hbox_queue_cards{{queue="vision",state="{state}"}}'] for state in ("used", "borrowed", "deserved")}
     assert used == {"used": 2, "borrowed": 0, "deserved": 4}
     assert sum(cards for series, cards in found.items() if series.startswith("hbox_cards{")) == 16, "each card counts once"
+    assert found['hbox_queue_submit_to_bound_seconds_bucket{queue="vision-a",le="+Inf"}'] <= 1
+    plain = await asyncio.to_thread(lambda: urlopen(f"{url}/metrics", timeout=10).read().decode())
+    assert "vision" not in plain, "names are on pages that need a token"
+    assert await asyncio.to_thread(checked, f"{url}/metrics/queues") == []
 
 
 def checked(url: str) -> list[str]:

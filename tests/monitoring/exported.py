@@ -29,13 +29,15 @@ _WORDS = frozenset({"and", "or", "unless", "bool", "offset", "inf", "nan", "by",
 
 @cache
 def exported() -> frozenset[str]:
-    """Names of the series of all services: of their registries once their modules are loaded, and those that the ledger appends."""
+    """Names of the series of all services: of their registries once their modules are loaded, and of the page /metrics/queues."""
     importlib.import_module("hbox_common.bus.metrics")
     importlib.import_module("hbox_common.runtime")
     for module in (*SERVICES.values(), *ALONE.values()):
         importlib.import_module(f"{module}.metrics")
+    families = {family.name: family.type for family in FAMILIES}
+    pages = {name + suffix for name, kind in families.items() for suffix in (_SUFFIXES[kind] if kind == "histogram" else ("",))}
     registered = {family.name + suffix for family in REGISTRY.collect() for suffix in _SUFFIXES.get(family.type, ("",))}
-    return frozenset({*registered, *(family.name for family in FAMILIES), "up"})
+    return frozenset({*registered, *pages, "up"})
 
 
 def of_alone() -> frozenset[str]:

@@ -115,6 +115,11 @@ imagePullSecrets:
 {{- if not .Values.nats.closed }}{{ else if .Values.nats.enabled }}{{ include "hbox.name" . }}-bus{{ else }}{{ .Values.nats.usersPrefix }}{{ end -}}
 {{- end -}}
 
+{{/* The Secret with the token of metrics with names; empty: these are closed. */}}
+{{- define "hbox.metricsToken" -}}
+{{- if .Values.podMonitor.token.name }}{{ .Values.podMonitor.token.name }}{{ else if .Values.podMonitor.enabled }}{{ include "hbox.name" . }}-metrics{{ end -}}
+{{- end -}}
+
 {{/* The shards that `shards` names, as the services read it (`hbox_common.model.shards`); one without a name where there is one. */}}
 {{- define "hbox.shards" -}}
 {{- $text := toString .Values.shards -}}

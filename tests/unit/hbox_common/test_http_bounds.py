@@ -194,6 +194,39 @@ async def test_a_page_is_told_to_one_at_a_time() -> None:
         assert third.startswith(b"HTTP/1.1 200 ")
 
 
+async def _page() -> AsyncIterator[bytes]:
+    yield b'hbox_x{queue="secret"} 1\n'
+
+
+async def _text() -> bytes:
+    return b'hbox_y{queue="secret"} 1\n'
+
+
+@pytest.mark.parametrize(
+    ("host", "token", "given", "expected"),
+    [
+        ("127.0.0.1", "", "", 200),
+        ("0.0.0.0", "", "", 403),
+        ("0.0.0.0", "", "Bearer ", 403),
+        ("0.0.0.0", "right", "", 401),
+        ("0.0.0.0", "right", "Bearer wrong", 401),
+        ("0.0.0.0", "right", "Bearer r\u00efght", 401),
+        ("0.0.0.0", "right", "Bearer right", 200),
+        ("127.0.0.1", "right", "", 401),
+    ],
+)
+async def test_pages_with_names_need_the_token_except_on_loopback(host: str, token: str, given: str, expected: int) -> None:
+    health = Health("test")
+    health.pages["cards"], health.texts["queues"] = _page, _text
+    authorization = f"Authorization: {given}\r\n" if given else ""
+    async with HealthServer(health, host=host, port=0, token=lambda: token) as server:
+        for path in ("/metrics/cards", "/metrics/queues"):
+            answer = await asked(server.port, f"GET {path} HTTP/1.1\r\nHost: x\r\n{authorization}Connection: close\r\n\r\n")
+            assert (status(answer), b"secret" in answer) == (expected, expected == 200)
+        answer = await asked(server.port, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (status(answer), b"secret" in answer) == (200, False)
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/", "/console"])
 async def test_a_browser_has_no_session_here_and_other_sites_read_nothing(service: tuple[int, int], path: str) -> None:
     """Threat T14: there is no console. A page of another site that calls the port finds nothing to act with, and its scripts may not read the answer."""

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from hbox_common.events import BindOutcome
-from hbox_common.model import Generation, NodeName, Queue, QueueName, Verdict, in_pool
+from hbox_common.model import CardQuota, Generation, NodeName, Queue, QueueName, Verdict, in_pool
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.pools import POOL
+from hbox_ledger.core.cardstates import NodeCards, cards_on
 from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.queuemetrics import FAMILIES, QueueMetrics
 
@@ -28,6 +29,12 @@ async def series(world: World, metrics: QueueMetrics | None = None) -> dict[str,
     found = {name: float(value) for name, _, value in lines}
     assert len(found) == len(lines), "each series occurs once"
     return found
+
+
+async def again(world: World, metrics: QueueMetrics) -> dict[str, float]:
+    """A scrape after the shared text has expired."""
+    metrics._rendered_at = float("-inf")
+    return await series(world, metrics)
 
 
 def cards(found: dict[str, float], queue: str) -> dict[str, float]:
@@ -148,8 +155,10 @@ async def test_evictions_count_by_rule_for_the_victim_and_for_the_beneficiary(wo
     metrics = QueueMetrics(clock=lambda: world.now)
     full(world)
     world.commits(asks(world, 0))
-    metrics.evicted(world.last.receipts, world.state.queues)
-    found = await series(world, metrics)
+    metrics.committed(world.last, world.state.queues)
+    first = await series(world, metrics)
+    assert first['hbox_queue_evictions_total{queue="b",rule="reclaim"}'] == 0, "else Prometheus sees no increase"
+    found = await again(world, metrics)
     assert found['hbox_queue_evictions_total{queue="b",rule="reclaim"}'] == 1
     assert found['hbox_queue_evictions_caused_total{queue="a",rule="reclaim"}'] == 1
 
@@ -158,10 +167,81 @@ async def test_a_queue_that_is_gone_ends_its_series_of_evictions(world: World) -
     metrics = QueueMetrics(clock=lambda: world.now)
     full(world)
     world.commits(asks(world, 0))
-    metrics.evicted(world.last.receipts, world.state.queues)
+    metrics.committed(world.last, world.state.queues)
     world.state.rule(world.state.step(0.0), QueueName("b"), None)
     found = await series(world, metrics)
     assert not [name for name in found if name.startswith("hbox_queue_evictions_total")]
+
+
+async def test_time_to_bind_is_counted_once_the_minimum_of_a_gang_is_bound(world: World) -> None:
+    rule(world, Queue(QueueName("train")))
+    metrics = QueueMetrics(clock=lambda: world.now)
+    gang = world.plan("gang", ("p0", "a", [world.card(0)]), ("p1", "b", [world.card(0)]), queue="train", min_member=2)
+    gang = gang.model_copy(update={"created_at": world.now - 30.0})
+    world.commits(gang)
+    for pod, node_name in (("p0", "a"), ("p1", "b")):
+        step = world.outcome(pod, BindOutcome.BOUND, at=node_name)
+        assert step.bound == ([] if pod == "p0" else [("train", 30.0)])
+    metrics.committed(step, world.state.queues)
+    await series(world, metrics)
+    found = await again(world, metrics)
+    name = "hbox_queue_submit_to_bound_seconds"
+    assert [found[f'{name}_bucket{{queue="train",le="{le}"}}'] for le in ("10", "60", "+Inf")] == [0, 1, 1]
+    assert (found[f'{name}_sum{{queue="train"}}'], found[f'{name}_count{{queue="train"}}']) == (30, 1)
+
+
+async def test_time_to_bind_of_a_job_that_comes_back_is_not_counted(world: World) -> None:
+    first = world.plan("job", ("p0", "a", [world.card(0)]))
+    world.state.records.receive([terms(first)])
+    world.state.records.withdraw([first.job], [terms(first).revision])
+    world.commits(world.plan("again", ("p1", "a", [world.card(0)]), job="job"))
+    assert not world.outcome("p1", BindOutcome.BOUND, at="a").bound
+
+
+async def test_only_changed_nodes_are_counted_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = QueueMetrics(clock=lambda: world.now)
+    await series(world, metrics)
+    counted: list[str] = []
+
+    def count(state: LedgerState, name: NodeName) -> NodeCards | None:
+        counted.append(name)
+        return cards_on(state, name)
+
+    monkeypatch.setattr("hbox_ledger.core.cardstates.cards_on", count)
+    await again(world, metrics)
+    assert counted == []
+    world.commits(world.plan("job", ("p0", "a", [world.card(0)])))
+    assert states(await again(world, metrics)) == {"used": 1, "idle": 3}
+    assert counted == ["a"]
+    world.state.know(NodeName("b"), replace(node("b"), gone=True))
+    assert states(await again(world, metrics)) == {"used": 1, "idle": 1}
+    leaves(world, "p0")
+    assert states(await again(world, metrics)) == {"idle": 2}
+
+
+async def test_a_nominated_place_is_counted_until_it_ends(world: World) -> None:
+    metrics = QueueMetrics(clock=lambda: world.now)
+    await series(world, metrics)
+    nominated(world)
+    assert states(await again(world, metrics))["kept"] == 1
+    for nomination in world.state.nominations.all():
+        world.state.give_up(nomination.plan.id)
+    assert "kept" not in states(await again(world, metrics))
+
+
+async def test_quotas_of_namespaces_are_on_the_page(world: World) -> None:
+    world.state.limit([CardQuota("ml", "cards", {GPU: 4})])
+    world.commits(world.plan("job", ("p0", "a", [world.card(0)])))
+    found = await series(world)
+    labels = f'{{namespace="ml",quota="cards",resource="{GPU}"}}'
+    assert (found[f"hbox_ledger_card_quota_used{labels}"], found[f"hbox_ledger_card_quota_limit{labels}"]) == (1, 4)
+
+
+async def test_names_are_escaped(world: World) -> None:
+    rule(world, Queue(QueueName('a"} 1\nhbox_fake 2\\')))
+    text = (await QueueMetrics(clock=lambda: world.now).text(lambda: world.state)).decode()
+    assert 'hbox_queue_jobs{queue="a\\"} 1\\nhbox_fake 2\\\\",state="pending"} 0' in text.splitlines()
+    assert not [line for line in text.splitlines() if line.startswith("hbox_fake")]
 
 
 async def test_each_card_counts_once_by_what_it_is_used_for(world: World) -> None:

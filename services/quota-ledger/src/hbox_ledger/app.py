@@ -140,7 +140,7 @@ async def _serve(  # noqa: PLR0917  everything that `run` has opened
     shell = Shell(settings, ledger, bus, rules, statuses)
     views = Views(ledger, store)
     publisher = Publisher(ledger, views, bus, statuses)
-    health.appended.append(lambda: ledger.queue_metrics.text(lambda: ledger.state))
+    health.texts["queues"] = lambda: ledger.queue_metrics.text(lambda: ledger.state)
     health.pages["cards"] = partial(cards_page, lambda: ledger.state, pods=settings.pods_in_card_metrics)
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -287,7 +287,6 @@ class Ledger:
         self._count_drift()
         metrics.LIVE.set(len(self.state.live))
         metrics.OPEN.set(len(self.state.open))
-        metrics.quotas(self.state.card_quotas)
 
     def _count_drift(self) -> None:
         within_s = self.state.clock_rate * REPORTED_WITHIN_S
@@ -734,7 +733,7 @@ class Ledger:
                 self.touched.add([ROOT_QUEUE])
         for state, count in Counter(change.claim.state for change in step.changes).items():
             metrics.CHANGES.labels(state.value).inc(count)
-        self.queue_metrics.evicted(step.receipts, self.state.queues)
+        self.queue_metrics.committed(step, self.state.queues)
         for stored in step.stored:
             self._unknown += stored.answer.reason is RefusalReason.JOB_UNKNOWN
             metrics.PLANS.labels("committed" if stored.answer.committed else str(stored.answer.reason)).inc()

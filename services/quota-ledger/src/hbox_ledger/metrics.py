@@ -1,6 +1,5 @@
 """What can be watched of the ledger."""
 
-from hbox_common.model import CardQuotas
 from hbox_common.telemetry import counter, gauge, histogram
 
 PLANS = counter("ledger_plans", "Plans answered, by result: committed, repeated, or the reason of the refusal", ["result"])
@@ -34,32 +33,10 @@ CARD_CONFLICTS = gauge("ledger_card_conflicts", "Nodes whose kubelet permanently
 CARDS_FOLLOWED = counter("ledger_claims_moved", "Claims moved to the cards that a kubelet allocated")
 OVERBOOKED = gauge("ledger_overbooked_nodes", "Nodes whose claims exceed their allocatable: the node shrank or its pods grew")
 EPOCH = gauge("ledger_epoch", "Epoch of the ledger")
-QUOTA_USED = gauge(
-    "ledger_card_quota_used",
-    "Cards that pods of a namespace hold of a ResourceQuota's limit",
-    ["namespace", "quota", "resource"],
-)
-QUOTA_LIMIT = gauge(
-    "ledger_card_quota_limit",
-    "Cards that a ResourceQuota allows; 0 if the quota is invalid",
-    ["namespace", "quota", "resource"],
-)
 STATUSES = counter(
     "ledger_queue_statuses",
     "Status writes of Queue objects: written, again (conflict or API unavailable), refused, contested by another writer",
     ["result"],
 )
-
-
-def quotas(all: CardQuotas) -> None:
-    """Show these quotas, and no others."""
-    QUOTA_USED.clear()
-    QUOTA_LIMIT.clear()
-    for quota in all:
-        for name, limit in quota.limits.items():
-            QUOTA_USED.labels(quota.namespace, quota.name, name).set(all.used(quota.namespace).get(name, 0))
-            QUOTA_LIMIT.labels(quota.namespace, quota.name, name).set(0 if quota.fault else limit)
-
-
 UNFIT = counter("ledger_facts_unfit", "Pod states that the database rejected; booked without the rejected fields")
 SET_ASIDE = gauge("ledger_claims_set_aside", "Claims whose rows could not be read at startup and that no audit resolved")

@@ -1,43 +1,37 @@
-"""Metrics by queue and by pool: cards, jobs, the age of the oldest pending job, evictions.
+"""Metrics by queue, pool and namespace: cards, jobs, the age of the oldest pending job, seconds until jobs are bound, evictions, quotas of cards.
 
-They have many series (2,000 queues: 20,000 lines), so they are no gauges of the registry, which renders everything at once. A scrape renders them from the
-books in parts, between turns of the ledger, and other scrapes within RENDERED_S get the same text: clients cannot multiply the cost. Figures of two queues may
-be some milliseconds apart. Only the counters of evictions are updated by turns.
+A separate page, /metrics/queues, because it contains names (ADR 98). It has many series (2,000 queues: 20,000 lines), so they are no gauges of the registry,
+which renders everything at once. A scrape renders them from the books in parts, between turns of the ledger, and other scrapes within RENDERED_S get the same
+text: clients cannot multiply the cost. Figures of two queues may be some milliseconds apart. Turns update the counters and histograms.
 
-Jobs may name any queue, and any client that reaches the port reads the labels: only queues that exist are labels, and of these MOST_QUEUES. All others, and
-a queue of this name, count together as the queue `other`.
+Jobs may name any queue: only queues that exist are labels, and of these MOST_QUEUES. All others, and a queue of this name, count together as the queue `other`.
 """
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
 
 from hbox_common.clock import Clock, monotonic_s
-from hbox_common.events import EvictionReceipt
-from hbox_common.model import QueueName, QueueTree, pool_of
-from hbox_common.telemetry import escaped
+from hbox_common.model import QueueName, QueueTree
+from hbox_common.telemetry.series import Family, Histogram, Row, head, lines
 
 from .core import queuecards
 from .core.accounts.usage import CARD
-from .core.cardstates import CardState, NodeUse, cards_on
+from .core.cardstates import CardCounts, CardState, NodeUse
 from .core.ledgerstate import LedgerState
+from .core.step import Step
 
 T = TypeVar("T")
-#: Labels and value of one series.
-Row: TypeAlias = tuple[tuple[tuple[str, str], ...], float]
 
-MOST_QUEUES, MOST_POOLS = 2_000, 200
+MOST_QUEUES, MOST_POOLS, MOST_QUOTAS = 2_000, 200, 2_000
 OTHER = "other"  #: the label of all queues, or pools, beyond these numbers
 RENDERED_S = 5.0
+#: Of the histogram, in seconds.
+BOUND_WITHIN_S = (1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0)
 #: Nodes or queues, and jobs, in one go: about a millisecond.
 _SOME, _SOME_JOBS = 64, 2_048
-
-
-class Family(NamedTuple):
-    name: str
-    type: str
-    help: str
 
 
 QUEUE_CARDS = Family(
@@ -49,9 +43,16 @@ QUEUE_JOBS = Family("hbox_queue_jobs", "gauge", "Jobs of a queue: pending (pods 
 OLDEST = Family("hbox_queue_oldest_pending_seconds", "gauge", "Age in seconds of a queue's oldest pending job; 0 = none")
 EVICTED = Family("hbox_queue_evictions_total", "counter", "Pods of a queue whose eviction was decided, by rule")
 CAUSED = Family("hbox_queue_evictions_caused_total", "counter", "Pods whose eviction was decided for jobs of a queue, by rule")
+BOUND = Family(
+    "hbox_queue_submit_to_bound_seconds",
+    "histogram",
+    "Seconds from a job's creation until its minimum of pods is bound, at its first start",
+)
+QUOTA_USED = Family("hbox_ledger_card_quota_used", "gauge", "Cards that pods of a namespace hold of a ResourceQuota's limit")
+QUOTA_LIMIT = Family("hbox_ledger_card_quota_limit", "gauge", "Cards that a ResourceQuota allows; 0 if the quota is invalid")
 CARDS = Family("hbox_cards", "gauge", "Cards by pool, model and state: used, kept (nominated), idle, unhealthy, unavailable")
 NODES = Family("hbox_card_nodes", "gauge", "Nodes with cards by pool and by use of these: empty, partial, full, unavailable")
-FAMILIES = (QUEUE_CARDS, QUEUE_JOBS, OLDEST, EVICTED, CAUSED, CARDS, NODES)
+FAMILIES = (QUEUE_CARDS, QUEUE_JOBS, OLDEST, EVICTED, CAUSED, BOUND, CARDS, NODES, QUOTA_USED, QUOTA_LIMIT)
 
 
 class QueueMetrics:
@@ -60,15 +61,21 @@ class QueueMetrics:
     def __init__(self, *, clock: Clock, most: int = MOST_QUEUES) -> None:
         self._clock, self._most = clock, most
         self._evictions: dict[Family, Counter[tuple[str, str]]] = {EVICTED: Counter(), CAUSED: Counter()}
+        self._bound: defaultdict[str, Histogram] = defaultdict(partial(Histogram, BOUND_WITHIN_S))
+        self._cards = CardCounts()
+        #: counters that a scrape has shown: the first shows 0, since Prometheus takes no increase from a series that begins with its first event
+        self._shown: set[Hashable] = set()
         self._named: frozenset[QueueName] = frozenset()
         self._named_in: QueueTree | None = None
         self._named_at = -1  #: the tree's version
         self._text, self._rendered_at = b"", float("-inf")
         self._rendering = asyncio.Lock()
 
-    def evicted(self, receipts: Iterable[EvictionReceipt], tree: QueueTree) -> None:
-        """Count the evictions of a committed turn."""
-        for receipt in receipts:
+    def committed(self, step: Step, tree: QueueTree) -> None:
+        """Count the evictions and the bound jobs of a committed turn."""
+        for queue, seconds in step.bound:
+            self._bound[self._label(tree, queue)].add(max(seconds, 0.0))
+        for receipt in step.receipts:
             self._evictions[EVICTED][self._label(tree, receipt.queue), receipt.rule.value] += len(receipt.pods)
             if receipt.for_queue:
                 self._evictions[CAUSED][self._label(tree, receipt.for_queue), receipt.rule.value] += len(receipt.pods)
@@ -83,10 +90,17 @@ class QueueMetrics:
 
     async def _render(self, books: Callable[[], LedgerState]) -> AsyncIterator[bytes]:
         """Family by family; after each part other tasks run."""
-        parts = (self._cards_of_queues, self._jobs, self._counted_evictions, self._cards_by_pool)
+        parts = (
+            self._cards_of_queues,
+            self._jobs,
+            self._counted_evictions,
+            self._bound_jobs,
+            self._cards_by_pool,
+            self._card_quotas,
+        )
         for part in parts:
-            async for lines in part(books):
-                yield lines
+            async for text in part(books):
+                yield text
                 await asyncio.sleep(0)
 
     async def _cards_of_queues(self, books: Callable[[], LedgerState]) -> AsyncIterator[bytes]:
@@ -97,7 +111,7 @@ class QueueMetrics:
         for name in state.used.keys() - names:
             others.update(queuecards.cards_in_use(state.used[name], {}))
         rows: list[Row] = [((("queue", OTHER), ("state", which)), others[which]) for which in ("used", "offline")]
-        yield _head(QUEUE_CARDS) + _lines(QUEUE_CARDS, rows)
+        yield head(QUEUE_CARDS) + lines(QUEUE_CARDS, rows)
         for some in _in_parts(sorted(names), _SOME):
             tree, rows = books().queues, []
             for name in some:
@@ -105,7 +119,7 @@ class QueueMetrics:
                 if (lent := queuecards.lent_by(tree, name, borrowed)) is not None:
                     found["lent"] = lent
                 rows += [((("queue", name), ("state", which)), cards) for which, cards in found.items()]
-            yield _lines(QUEUE_CARDS, rows)
+            yield lines(QUEUE_CARDS, rows)
 
     async def _jobs(self, books: Callable[[], LedgerState]) -> AsyncIterator[bytes]:
         pending, placed, oldest = Counter[str](), Counter[str](), dict[str, float]()
@@ -124,46 +138,89 @@ class QueueMetrics:
             if queue:
                 placed[self._label(books().queues, queue)] += count
         labels = [OTHER, *sorted(self._names(books().queues))]
-        yield _head(QUEUE_JOBS)
+        yield head(QUEUE_JOBS)
         for some in _in_parts(labels, _SOME):
             counts = [
                 (name, which, count[name]) for name in some for which, count in (("pending", pending), ("placed", placed))
             ]
-            yield _lines(QUEUE_JOBS, [((("queue", name), ("state", which)), count) for name, which, count in counts])
-        yield _head(OLDEST)
+            yield lines(QUEUE_JOBS, [((("queue", name), ("state", which)), count) for name, which, count in counts])
+        yield head(OLDEST)
         now = self._clock()
         for some in _in_parts(labels, _SOME):
-            yield _lines(OLDEST, [((("queue", name),), max(now - oldest.get(name, now), 0.0)) for name in some])
+            yield lines(OLDEST, [((("queue", name),), max(now - oldest.get(name, now), 0.0)) for name in some])
 
     async def _counted_evictions(self, books: Callable[[], LedgerState]) -> AsyncIterator[bytes]:
         for family, counts in self._evictions.items():
             names = self._names(books().queues)
-            rows = [(name, rule, count) for (name, rule), count in sorted(counts.items()) if name in names or name == OTHER]
-            yield _head(family) + _lines(family, [((("queue", name), ("rule", rule)), count) for name, rule, count in rows])
+            for gone in [key for key in counts if key[0] not in names and key[0] != OTHER]:
+                del counts[gone]
+                self._shown.discard((family, gone))
+            rows: list[Row] = [
+                ((("queue", name), ("rule", rule)), count if self._is_shown((family, (name, rule))) else 0)
+                for (name, rule), count in sorted(counts.items())
+            ]
+            yield head(family) + lines(family, rows)
+
+    async def _bound_jobs(self, books: Callable[[], LedgerState]) -> AsyncIterator[bytes]:
+        names = self._names(books().queues)
+        for gone in [name for name in self._bound if name not in names and name != OTHER]:
+            del self._bound[gone]
+            self._shown.discard((BOUND, gone))
+        yield head(BOUND)
+        for some in _in_parts(sorted(self._bound), _SOME):
+            yield "".join(
+                [
+                    (self._bound[name] if self._is_shown((BOUND, name)) else Histogram(BOUND_WITHIN_S)).text(
+                        BOUND, (("queue", name),)
+                    )
+                    for name in some
+                    if name in self._bound
+                ]
+            ).encode()
 
     async def _cards_by_pool(self, books: Callable[[], LedgerState]) -> AsyncIterator[bytes]:
+        state, counts = books(), self._cards
+        for names in _in_parts(counts.due(state), _SOME):
+            counts.count(state, names)
+            yield b""
+        named = frozenset(sorted(counts.nodes)[:MOST_POOLS])
         cards = defaultdict[tuple[str, str], Counter[CardState]](Counter)
         nodes = defaultdict[str, Counter[NodeUse]](Counter)
-        pools = frozenset(sorted({pool_of(node.labels) for node in books().nodes.values()})[:MOST_POOLS])
-        for names in _in_parts(list(books().nodes), _SOME):
-            state = books()
-            for name in names:
-                if (found := cards_on(state, name)) is not None:
-                    pool = found.pool if found.pool in pools else OTHER
-                    nodes[pool][found.use] += 1
-                    for (model, which), amount in found.cards.items():
-                        cards[pool, model][which] += amount
-            yield b""
+        for pool in counts.nodes:
+            label = pool if pool in named else OTHER
+            nodes[label].update(counts.nodes[pool])
+            for (model, which), amount in counts.cards[pool].items():
+                cards[label, model][which] += amount
         rows: list[Row] = [
             ((("pool", pool), ("model", model), ("state", which.value)), count[which] / CARD)
             for (pool, model), count in sorted(cards.items())
+            if count.total()
             for which in CardState
         ]
-        yield _head(CARDS) + _lines(CARDS, rows)
+        yield head(CARDS) + lines(CARDS, rows)
         rows = [
             ((("pool", pool), ("state", use.value)), count[use]) for pool, count in sorted(nodes.items()) for use in NodeUse
         ]
-        yield _head(NODES) + _lines(NODES, rows)
+        yield head(NODES) + lines(NODES, rows)
+
+    async def _card_quotas(self, books: Callable[[], LedgerState]) -> AsyncIterator[bytes]:
+        """Of at most MOST_QUOTAS quotas: users of namespaces may create them."""
+        used, limits = list[Row](), list[Row]()
+        quotas = books().card_quotas
+        for quota in sorted(quotas, key=lambda quota: (quota.namespace, quota.name))[:MOST_QUOTAS]:
+            for resource, limit in quota.limits.items():
+                labels = (("namespace", quota.namespace), ("quota", quota.name), ("resource", resource))
+                used.append((labels, quotas.used(quota.namespace).get(resource, 0)))
+                limits.append((labels, 0 if quota.fault else limit))
+        yield head(QUOTA_USED) + lines(QUOTA_USED, used)
+        yield head(QUOTA_LIMIT) + lines(QUOTA_LIMIT, limits)
+
+    def _is_shown(self, key: Hashable) -> bool:
+        """Whether an earlier scrape had this counter."""
+        if key in self._shown:
+            return True
+        self._shown.add(key)
+        return False
 
     def _names(self, tree: QueueTree) -> frozenset[QueueName]:
         if self._named_in is not tree or self._named_at != tree.version:
@@ -178,20 +235,3 @@ class QueueMetrics:
 def _in_parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
-
-
-def _head(family: Family) -> bytes:
-    return f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.type}\n".encode()
-
-
-def _lines(family: Family, rows: Iterable[Row]) -> bytes:
-    return "".join(
-        [
-            f"{family.name}{{{','.join([f'{name}={_quoted(value)}' for name, value in labels])}}} {value:.10g}\n"
-            for labels, value in rows
-        ]
-    ).encode()
-
-
-def _quoted(value: str) -> str:
-    return f'"{escaped(value)}"'

@@ -40,7 +40,7 @@ class LedgerSettings(Base):
     )
     pods_in_card_metrics: bool = Field(
         False,
-        description="Include each pod's share of a card, with namespace and name, in /metrics/cards; every client that reaches the port can read it",
+        description="Include each pod's share of a card, with namespace and name, in /metrics/cards",
     )
     queues: Literal["open", "bound"] = Field(
         "open",

@@ -1,14 +1,16 @@
 """Health of a process, for kubelets and people: /healthz (the event loop runs), /readyz (every condition is good), /metrics, and /metrics/PAGE if a service has
-more.
+more. Pages contain names of queues, namespaces and nodes: they need the bearer token `metrics_token`, or a server that listens on loopback (ADR 98).
 
 Any client in the network can connect, and the service does its work on the same event loop. So connections are limited before HTTP begins (`guarded`): their
 number, lifetime and bytes.
 """
 
 import asyncio
+import hmac
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -64,10 +66,10 @@ class Health:
 
     service: str
     conditions: dict[str, Condition] = field(default_factory=dict)
-    #: text that /metrics has after the registry's; a function that bounds its own cost, however often it is called
-    appended: list[Callable[[], Awaitable[bytes]]] = field(default_factory=list)
-    #: metrics too large for every scrape, by the last part of their path below /metrics: each call generates the text again
+    #: metrics by the last part of their path below /metrics: too large for every scrape, or with names; each call generates the text again
     pages: dict[str, Callable[[], AsyncIterator[bytes]]] = field(default_factory=dict)
+    #: the same of functions that bound their own cost, however often they are called
+    texts: dict[str, Callable[[], Awaitable[bytes]]] = field(default_factory=dict)
     #: remarks shown with the conditions without effect on readiness, by name; an empty text is left out
     remarks: dict[str, Callable[[], str]] = field(default_factory=dict)
 
@@ -90,10 +92,19 @@ class Health:
 
 
 class HealthServer:
-    """Serves `health` on host:port; `port` is the one bound. `connection_s`: for so long a connection lives. Raises OSError where it cannot be bound."""
+    """Serves `health` on host:port; `port` is the one bound. `connection_s`: for so long a connection lives. `token`: returns what pages require; empty:
+    they are served on loopback only. Raises OSError where it cannot be bound."""
 
-    def __init__(self, health: Health, *, host: str, port: int, connection_s: float = CONNECTION_S) -> None:
-        self._health, self._host, self.port, self._connection_s = health, host, port, connection_s
+    def __init__(
+        self,
+        health: Health,
+        *,
+        host: str,
+        port: int,
+        connection_s: float = CONNECTION_S,
+        token: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._health, self._host, self.port, self._connection_s, self._token = health, host, port, connection_s, token
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._open: set[Guarded] = set()
@@ -138,12 +149,25 @@ class HealthServer:
     async def _metrics(self, _: web.Request) -> web.Response:
         for condition in self._health.conditions.values():
             CONDITIONS.labels(condition.name).set(condition.good)
-        more = [await text() for text in self._health.appended]
-        return web.Response(body=b"".join((exposition(), *more)), content_type="text/plain", charset="utf-8")
+        return web.Response(body=exposition(), content_type="text/plain", charset="utf-8")
+
+    def _check(self, request: web.Request) -> None:
+        """Reject clients that may not read names."""
+        if token := self._token():
+            given = request.headers.get("Authorization", "")
+            if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), f"Bearer {token}".encode()):
+                raise web.HTTPUnauthorized(
+                    text="this page needs the bearer token of metrics_token\n", headers={"WWW-Authenticate": "Bearer"}
+                )
+        elif not _is_loopback(self._host):
+            raise web.HTTPForbidden(text="this page is served to clients with a token: set metrics_token\n")
 
     async def _page(self, request: web.Request) -> web.StreamResponse:
         """One request at a time: clients must not be able to multiply its cost."""
+        self._check(request)
         name = request.match_info["page"]
+        if (text := self._health.texts.get(name)) is not None:
+            return web.Response(body=await text(), content_type="text/plain", charset="utf-8")
         begin = self._health.pages.get(name)
         if begin is None:
             raise web.HTTPNotFound(text="no such metrics\n")
@@ -162,6 +186,13 @@ class HealthServer:
             return response
         finally:
             self._asked.discard(name)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 @web.middleware

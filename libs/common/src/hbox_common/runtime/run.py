@@ -25,7 +25,7 @@ from hbox_common.telemetry import gauge, logs, tracing
 from .devices import configure_devices
 from .health import Health, HealthServer
 from .profile import profiled
-from .settings import Settings, help_text, load
+from .settings import Settings, current_secret, help_text, load
 
 S = TypeVar("S", bound=Settings)
 
@@ -118,7 +118,12 @@ async def _serve(service: str, settings: S, run: Callable[[S, Health], Awaitable
 
     try:
         # Before any work: a process that cannot be asked whether it is well ends at once, and its keeper starts it again.
-        async with HealthServer(health, host=settings.health_host, port=settings.health_port) as server:
+        async with HealthServer(
+            health,
+            host=settings.health_host,
+            port=settings.health_port,
+            token=lambda: current_secret(settings, "metrics_token"),
+        ) as server:
             work = asyncio.ensure_future(run(settings, health))
             for sig in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(sig, stop)

@@ -61,6 +61,10 @@ class Settings(BaseSettings):
     health_port: int = Field(
         0, ge=0, le=65535, description="Port of health_host; 0 = the service picks a free port and logs it."
     )
+    metrics_token: str = Field(
+        "",
+        description="Bearer token of /metrics/queues and /metrics/cards, which contain names; empty: they are served on loopback only.",
+    )
     log_level: str = Field(
         "info",
         description="Log level: debug, info, warning or error.",

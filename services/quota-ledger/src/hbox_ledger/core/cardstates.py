@@ -3,8 +3,8 @@
 A slice counts by the larger of its compute and memory shares, and replicas and MIG partitions as parts of a card, as in the usage accounts.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -40,6 +40,45 @@ class NodeCards:
     pool: str
     cards: Mapping[tuple[str, CardState], int]  #: thousandths of cards by model and state
     use: NodeUse
+
+
+class CardCounts:
+    """Sums over all nodes. Only nodes that changed are counted again: those of `LedgerState.recount`, and those with nominated places."""
+
+    def __init__(self) -> None:
+        self.cards: defaultdict[str, Counter[tuple[str, CardState]]] = defaultdict(
+            Counter
+        )  #: by pool, thousandths by model and state
+        self.nodes: defaultdict[str, Counter[NodeUse]] = defaultdict(Counter)  #: by pool
+        self._of: dict[NodeName, NodeCards] = {}
+        self._state: LedgerState | None = None
+        self._nominated: set[NodeName] = set()
+
+    def due(self, state: LedgerState) -> list[NodeName]:
+        """The nodes to count now: all in a state that was loaded again."""
+        nominated = {place.node for place in state.evicting.places()}
+        due = state.recount | self._nominated | nominated
+        state.recount, self._nominated = set(), nominated
+        if self._state is state:
+            return list(due)
+        self._state = state
+        return list({*state.nodes, *self._of})
+
+    def count(self, state: LedgerState, names: Iterable[NodeName]) -> None:
+        for name in names:
+            if (old := self._of.pop(name, None)) is not None:
+                self._add(old, -1)
+            if (new := cards_on(state, name)) is not None:
+                self._of[name] = new
+                self._add(new, 1)
+
+    def _add(self, counted: NodeCards, times: int) -> None:
+        cards, nodes = self.cards[counted.pool], self.nodes[counted.pool]
+        for key, amount in counted.cards.items():
+            cards[key] += times * amount
+        nodes[counted.use] += times
+        if not nodes.total():
+            del self.cards[counted.pool], self.nodes[counted.pool]
 
 
 def cards_on(state: LedgerState, name: NodeName) -> NodeCards | None:

@@ -25,6 +25,7 @@ from hbox_common.model import (
     Held,
     Index,
     JobId,
+    JobTerms,
     Lending,
     NodeAllocation,
     NodeName,
@@ -79,6 +80,9 @@ class JobClaims:
     """The live claims of one job, and how many of them are posted."""
 
     queue: QueueName = field(compare=False)  #: of its first claim
+    waiting: JobTerms | None = field(
+        default=None, compare=False
+    )  #: its record until its minimum of pods is bound; None: bound, or bound before
     live: dict[ClaimId, None] = field(default_factory=dict)
     posted: int = 0
 
@@ -136,6 +140,9 @@ class LedgerState:
     look_at: set[NodeName] = field(
         default_factory=set
     )  #: nodes that may be over-booked: their capacity shrank, or a pod was found on them
+    recount: set[NodeName] = field(
+        default_factory=set
+    )  #: nodes whose cards, or use of them, changed since metrics counted them
     suspects: dict[ClaimId, None] = field(default_factory=dict)  #: posted, but absent from the last list of pods
     #: claims that only the binder reported as posted, with the index of that change; no pod fact has arrived since; oldest first
     unseen: dict[ClaimId, Index] = field(default_factory=dict)
@@ -225,6 +232,7 @@ class LedgerState:
         if verdict is not None:
             self.verdicts[node] = verdict
         self._inventory += 1
+        self.recount.add(node)
         if (known := self.nodes.get(node)) is None:
             return
         if state is not None:
@@ -423,7 +431,11 @@ class LedgerState:
         assert record.claim.state is ClaimState.PENDING
         record.claim = replace(record.claim, state=ClaimState.POSTED)
         record.reason = ""  # reason of a revocation that came too late
-        self.jobs[record.claim.job].posted += 1
+        job = self.jobs[record.claim.job]
+        job.posted += 1
+        if job.waiting is not None and job.posted >= job.waiting.min_member:
+            step.bound.append((job.waiting.queue, step.now - job.waiting.created_at))
+            job.waiting = None
         self.decide(step, record, Decision.NONE)
         self._move(step, record.claim, Bucket.PENDING, Bucket.POSTED)
         self._changed(step, record.claim, ClaimState.PENDING, actor, cause)
@@ -503,13 +515,14 @@ class LedgerState:
         self.class_quotas.enter(claim)
         job = self.jobs.get(claim.job)
         if job is None:
-            job = self.jobs[claim.job] = JobClaims(claim.queue)
+            job = self.jobs[claim.job] = JobClaims(claim.queue, self.records.first_start(claim.job))
             self.placed_jobs[claim.queue] += 1
         job.live[claim.id] = None
         job.posted += claim.state is ClaimState.POSTED
         for slot, s in zip(record.slots, claim.slices, strict=True):
             if slot >= 0:
                 self.slots.setdefault(CardKey(claim.node, s.index), set()).add(slot)
+        self.recount.add(claim.node)
         if claim.slices:
             self.with_cards.setdefault(claim.node, {})[claim.id] = None
             self._note_provisional(claim)
@@ -537,6 +550,7 @@ class LedgerState:
             if not unplaced:
                 del self.unplaced[claim.node]
         self.by_node[claim.node].book(claim.requests, claim.slices, -1)
+        self.recount.add(claim.node)
         self.card_quotas.book(claim.namespace, claim.requests, claim.slices, -1)
         for slot, s in zip(record.slots, claim.slices, strict=True):
             self.slots.get(CardKey(claim.node, s.index), set()).discard(slot)

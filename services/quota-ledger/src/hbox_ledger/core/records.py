@@ -102,6 +102,10 @@ class Records:
         known = self._known.get(job)
         return known.priority_class if known is not None else ""
 
+    def first_start(self, job: JobId) -> JobTerms | None:
+        """The record of a job that was never withdrawn, as far as remembered: its pods have not all had nodes before."""
+        return self._known.get(job) if job not in self._withdrawn else None
+
     def created_in(self, queue: QueueName) -> Mapping[JobId, float]:
         """The recorded jobs of a queue, with the times of their creation."""
         return self._created.get(queue, {})
