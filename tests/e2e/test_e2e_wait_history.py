@@ -89,7 +89,7 @@ async def test_waiting_is_charged_by_code_and_survives_a_crash(tmp_path: Path) -
             address = Layout(running.state).running().health["job-controller"]
 
             async def counted() -> bool:
-                with urllib.request.urlopen(f"{address}/metrics", timeout=10) as page:  # noqa: ASYNC210  the test waits for it alone
-                    return 'hbox_job_wait_seconds_total{code="' in page.read().decode()
+                with urllib.request.urlopen(f"{address}/metrics/queues", timeout=10) as page:  # noqa: ASYNC210  the test waits for it alone
+                    return 'hbox_job_wait_seconds_total{queue="default",code="' in page.read().decode()
 
             await waiting.until(counted, "the metric counts", timeout_s=60)

@@ -13,6 +13,7 @@ import yaml
 
 from hbox_cli.services import ALONE, SERVICES
 from hbox_common.telemetry.metrics import REGISTRY
+from hbox_jobs.adapters.waits import FAMILY as WAITS
 from hbox_ledger.queuemetrics import FAMILIES
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +35,7 @@ def exported() -> frozenset[str]:
     importlib.import_module("hbox_common.runtime")
     for module in (*SERVICES.values(), *ALONE.values()):
         importlib.import_module(f"{module}.metrics")
-    families = {family.name: family.type for family in FAMILIES}
+    families = {family.name: family.type for family in (*FAMILIES, WAITS)}
     pages = {name + suffix for name, kind in families.items() for suffix in (_SUFFIXES[kind] if kind == "histogram" else ("",))}
     registered = {family.name + suffix for family in REGISTRY.collect() for suffix in _SUFFIXES.get(family.type, ("",))}
     return frozenset({*registered, *pages, "up"})

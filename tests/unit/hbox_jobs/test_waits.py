@@ -163,9 +163,14 @@ def test_codes_of_one_job_are_bounded() -> None:
     assert wait.until(100.0)[OTHER] == 100.0 - MOST_CODES
 
 
-def test_only_existing_queues_are_labels() -> None:
-    publisher = WaitPublisher(None, Waits(), {Q})  # type: ignore[arg-type]
-    assert [publisher._label(QueueName(name)) for name in ("planted", "research")] == ["other", "research"]
+async def test_only_existing_queues_are_labels() -> None:
+    waits = Waits()
+    for name in ("planted", "research"):
+        waits.note(JobId(name), QueueName(name), "CardsInUse", 100.0, since=100.0)
+    text = (await WaitPublisher(None, waits, {Q}).text()).decode()  # type: ignore[arg-type]
+    assert 'hbox_job_wait_seconds_total{queue="research",code="CardsInUse"} ' in text
+    assert 'queue="other"' in text
+    assert "planted" not in text
 
 
 def _sums(waits: Waits, now: float) -> Counter[tuple[QueueName, str]]:

@@ -140,6 +140,7 @@ class JobController:
         self._rests = RestPublisher(bus)
         self._queue_names: set[QueueName] = set()
         self._waits = WaitPublisher(bus, self.jobs.waits, self._queue_names)
+        health.texts["queues"] = self._waits.text
         self._budget_teller = BudgetTeller(bus, self.jobs.budgets)
         self._group_reader = GroupReader(client, self.jobs, wake=self._wake)
         self._group_lists = 0

@@ -25,4 +25,3 @@ WAITING = gauge(
     ["shard"],
 )
 SILENT = gauge("jobs_shard_silent_seconds", "Seconds since the last message of a scheduler shard", ["shard"])
-WAIT = counter("job_wait_seconds", "Seconds for which jobs waited, by queue and code of the reason", ["queue", "code"])

@@ -11,16 +11,15 @@ from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.events import WaitsAttributed
 from hbox_common.insisting import insist
 from hbox_common.model import QueueName
+from hbox_common.telemetry.series import Family, head, lines
 
-from .. import metrics
 from ..core.waits import Waits
 
 log = logging.getLogger(__name__)
 
 #: Seconds between two messages, each of one shard: all shards of a large cluster are some 10 MB, and a restart loses at most a minute of changes.
 PUBLISH_EVERY_S = 1.0
-#: Publications between two updates of the metric.
-COUNT_EVERY = 15
+FAMILY = Family("hbox_job_wait_seconds_total", "counter", "Seconds for which jobs waited, by queue and code of the reason")
 #: Labels of the metric; further queues, and names of queues that do not exist, count together.
 MOST_QUEUES = 2_000
 OTHER_QUEUES = "other"
@@ -31,6 +30,7 @@ class WaitPublisher:
         """`queues`: those that exist; tenants may name any queue, so others are no labels."""
         self._bus, self._waits, self._queues = bus, waits, queues
         self._labels: set[QueueName] = set()
+        self._seconds: dict[tuple[str, str], float] = {}  #: by label of the queue and code
 
     async def resume(self) -> None:
         """Read what was published last; retries until the broker answers."""
@@ -51,18 +51,17 @@ class WaitPublisher:
 
     async def run(self) -> NoReturn:
         """Publish one changed shard at a time until cancelled."""
-        turn = 0
         while True:
             await self._publish_next()
-            turn += 1
-            if turn % COUNT_EVERY == 0:
-                self.count()
             await asyncio.sleep(PUBLISH_EVERY_S)
 
-    def count(self) -> None:
-        """Bring the metric up to now."""
+    async def text(self) -> bytes:
+        """The metric, for the page /metrics/queues: it has names of queues."""
         for queue, code, seconds in self._waits.charged(wall_s()):
-            metrics.WAIT.labels(self._label(queue), code).inc(seconds)
+            key = self._label(queue), code
+            self._seconds[key] = self._seconds.get(key, 0.0) + seconds
+        rows = (((("queue", queue), ("code", code)), seconds) for (queue, code), seconds in sorted(self._seconds.items()))
+        return head(FAMILY) + lines(FAMILY, rows)
 
     def _label(self, queue: QueueName) -> str:
         if queue not in self._labels and queue in self._queues and len(self._labels) < MOST_QUEUES:
