@@ -46,7 +46,7 @@ FULL = Explanation(
         only={"CardsInUse": 14},
         names={"NodeUnschedulable": (NodeName("node-0001"), NodeName("node-0002"))},
     ),
-    changes=(Change(ChangeKind.PODS, Owner.USER, {"to": 16, "now": 20}, "kubectl scale job/train --replicas 16"),),
+    changes=(Change(ChangeKind.PODS, Owner.USER, {"pods": 16, "of": 20}, "kubectl scale job/train --replicas 16"),),
     start=StartEstimate(600.0, 1_800.0, "walltime", "job abl-7 ends"),
     attribution={"CardsInUse": 4_000.0, "NotTriedYet": 320.0},
 )
@@ -94,7 +94,7 @@ def test_hostile_facts_stay_within_one_line(hostile: str) -> None:
     name = NodeName(hostile)
     nodes = NodeCounts(2, 0, {"NodeNotReady": 2, hostile: 1}, {hostile: 1}, {"NodeNotReady": (name,)})
     one = replace(FULL, code="QueueNotFound", facts={"queue": hostile, "nearest": hostile}, nodes=nodes, need={hostile: 1.0})
-    one = replace(one, changes=(Change(ChangeKind.QUEUE, Owner.USER, {"to": hostile}, hostile),))
+    one = replace(one, changes=(Change(ChangeKind.QUEUE, Owner.USER, {"queue": hostile}, hostile),))
     for line in lines(one):
         assert line.isprintable()
         assert len(line) < 600
@@ -115,21 +115,37 @@ def test_nodes_are_named_if_few_are_in_the_way() -> None:
     assert not any("n18" in line for line in lines(many))
 
 
-@pytest.mark.parametrize("kind", ChangeKind)
-@pytest.mark.parametrize("language", Language)
-def test_each_kind_of_change_has_a_text(kind: ChangeKind, language: Language) -> None:
-    facts: dict[str, Fact] = {
-        "to": 16,
-        "now": 20,
-        "resource": "cpu",
-        "key": "zone",
-        "queue": "ml",
-        "field": "capability",
-        "count": 2,
-        "nodes": ["a"],
-    }
-    assert change_text(Change(kind, Owner.USER, facts), language) != kind.value
-    assert kind in CHANGES
+CHANGES_OF_THE_ENGINE: list[tuple[ChangeKind, dict[str, Fact], str]] = [
+    (ChangeKind.PODS, {"pods": 16, "of": 20}, "16 pods instead of 20"),
+    (ChangeKind.CARDS, {"cards": 8, "of": 9}, "8 cards per pod instead of 9"),
+    (ChangeKind.RESOURCES, {"resource": "cpu", "amount": "96", "of": "500"}, "cpu 96 per pod instead of 500"),
+    (ChangeKind.MODEL, {"model": "H100", "of": "H1OO", "nodes": 16}, "card model H100 instead of H1OO"),
+    (ChangeKind.TIER, {"mode": "hard", "tier": 2, "of": 1}, "topology tier 2 instead of 1"),
+    (ChangeKind.TIER, {"mode": "soft", "tier": 0, "of": 0}, "one domain preferred instead of required"),
+    (ChangeKind.SELECTOR, {"key": "zone", "value": "a", "of": "moon"}, "node label zone=a instead of moon"),
+    (ChangeKind.SELECTOR, {"key": "zone", "value": "", "of": "moon"}, "no requirement on zone"),
+    (ChangeKind.QUEUE, {"queue": "research", "of": "reserch"}, "queue research instead of reserch"),
+    (
+        ChangeKind.LIMIT,
+        {"queue": "ml", "rule": "capability", "resource": "nvidia.com/gpu", "amount": "12", "of": "8", "more": "4"},
+        "capability nvidia.com/gpu=12 of queue ml instead of 8",
+    ),
+    (ChangeKind.PRIORITY, {"class": "high", "value": 10, "of": ""}, "PriorityClass high"),
+    (ChangeKind.WALLTIME, {"walltime": "30m", "of": "2h"}, "walltime 30m instead of 2h"),
+    (ChangeKind.NODES, {"count": 1, "nodes": ["n1"], "states": ["cordoned"]}, "1 of the nodes back in service: n1"),
+    (ChangeKind.MOVES, {"count": 2}, "move 2 running pods"),
+]
+
+
+@pytest.mark.parametrize(("kind", "facts", "text"), CHANGES_OF_THE_ENGINE)
+def test_change_names_the_new_and_the_present_value(kind: ChangeKind, facts: dict[str, Fact], text: str) -> None:
+    change = Change(kind, Owner.USER, facts)
+    assert change_text(change) == text
+    assert change_text(change, Language.ZH) not in (text, kind.value)
+
+
+def test_each_kind_of_change_has_a_text() -> None:
+    assert {kind for kind, _, _ in CHANGES_OF_THE_ENGINE} == set(ChangeKind) == set(CHANGES)
 
 
 def test_all_outcomes_owners_and_stages_have_words() -> None:

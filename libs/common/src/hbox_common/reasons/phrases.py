@@ -33,23 +33,33 @@ STAGES: Mapping[Stage, Text] = {
     Stage.EXTERNAL: Text("external", "外部"),
 }
 
-#: What each kind of change alters; placeholders as in codes. `to`: the new value; `now`: the present one.
-CHANGES: Mapping[ChangeKind, Text] = {
-    ChangeKind.PODS: Text("{to} pods[ instead of {now}]", "{to} 个 Pod[（现为 {now}）]"),
-    ChangeKind.CARDS: Text("{to} cards per pod[ instead of {now}]", "每个 Pod {to} 张卡[（现为 {now}）]"),
-    ChangeKind.RESOURCES: Text("{to} {resource} per pod[ instead of {now}]", "每个 Pod {to} {resource}[（现为 {now}）]"),
-    ChangeKind.MODEL: Text("card model {to}[ instead of {now}]", "卡型号 {to}[（现为 {now}）]"),
-    ChangeKind.TIER: Text("topology {to}[ instead of {now}]", "拓扑约束 {to}[（现为 {now}）]"),
-    ChangeKind.SELECTOR: Text("node label {key}={to}[ instead of {now}]", "节点标签 {key}={to}[（现为 {now}）]"),
-    ChangeKind.QUEUE: Text("queue {to}[ instead of {now}]", "队列 {to}[（现为 {now}）]"),
-    ChangeKind.LIMIT: Text(
-        "{field} of queue {queue}: {to} {resource}[ instead of {now}]",
-        "队列 {queue} 的 {field}：{to} {resource}[（现为 {now}）]",
+#: What each kind of change alters, in the order of preference: the first text whose facts are known. Placeholders as in codes; `of`: the present value.
+CHANGES: Mapping[ChangeKind, tuple[Text, ...]] = {
+    ChangeKind.PODS: (Text("{pods} pods[ instead of {of}]", "{pods} 个 Pod[（现为 {of}）]"),),
+    ChangeKind.CARDS: (Text("{cards} cards per pod[ instead of {of}]", "每个 Pod {cards} 张卡[（现为 {of}）]"),),
+    ChangeKind.RESOURCES: (
+        Text("{resource} {amount} per pod[ instead of {of}]", "每个 Pod {resource} {amount}[（现为 {of}）]"),
     ),
-    ChangeKind.PRIORITY: Text("PriorityClass {to}[ instead of {now}]", "PriorityClass {to}[（现为 {now}）]"),
-    ChangeKind.WALLTIME: Text("walltime {to}[ instead of {now}]", "运行时长 {to}[（现为 {now}）]"),
-    ChangeKind.NODES: Text("{count} nodes back in service: {nodes}", "恢复 {count} 个节点：{nodes}"),
-    ChangeKind.MOVES: Text("move {count} running pods[ to free {nodes}]", "迁移 {count} 个运行中的 Pod[，以腾出 {nodes}]"),
+    ChangeKind.MODEL: (Text("card model {model}[ instead of {of}]", "卡型号 {model}[（现为 {of}）]"),),
+    ChangeKind.TIER: (
+        Text("topology tier {tier}[ instead of {of}]", "拓扑层级 {tier}[（现为 {of}）]"),
+        Text("one domain preferred instead of required", "单一域由必须改为偏好"),
+    ),
+    ChangeKind.SELECTOR: (
+        Text("node label {key}={value}[ instead of {of}]", "节点标签 {key}={value}[（现为 {of}）]"),
+        Text("no requirement on {key}", "不要求 {key}"),
+    ),
+    ChangeKind.QUEUE: (Text("queue {queue}[ instead of {of}]", "队列 {queue}[（现为 {of}）]"),),
+    ChangeKind.LIMIT: (
+        Text(
+            "{rule} {resource}={amount} of queue {queue}[ instead of {of}]",
+            "队列 {queue} 的 {rule} {resource}={amount}[（现为 {of}）]",
+        ),
+    ),
+    ChangeKind.PRIORITY: (Text("PriorityClass {class}[ instead of {of}]", "优先级类 {class}[（现为 {of}）]"),),
+    ChangeKind.WALLTIME: (Text("walltime {walltime}[ instead of {of}]", "运行时长 {walltime}[（现为 {of}）]"),),
+    ChangeKind.NODES: (Text("{count} of the nodes back in service: {nodes}", "恢复 {count} 个节点：{nodes}"),),
+    ChangeKind.MOVES: (Text("move {count} running pods[ to free {nodes}]", "迁移 {count} 个运行中的 Pod[，以腾出 {nodes}]"),),
 }
 
 #: Names of units of `need` and `have`; others are shown by their own names.

@@ -76,7 +76,10 @@ def lines(explanation: Explanation, language: Language = Language.EN) -> Iterato
 
 def change_text(change: Change, language: Language = Language.EN) -> str:
     """What one proposed change alters."""
-    return filled(phrases.CHANGES[change.kind].of(language), change.facts, language) or change.kind.value
+    # A preferred domain has no tier.
+    facts = {name: value for name, value in change.facts.items() if name != "tier" or change.facts.get("mode") != "soft"}
+    texts = (filled(text.of(language), facts, language) for text in phrases.CHANGES[change.kind])
+    return next((text for text in texts if text), change.kind.value)
 
 
 def owner_text(owner: Owner, language: Language = Language.EN) -> str:
