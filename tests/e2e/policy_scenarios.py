@@ -144,7 +144,8 @@ async def a_gang_with_scheduling_gates_keeps_nobody_out_and_runs_once_they_are_g
         return bool(await events(client, "gated"))
 
     await until(told, "an Event on the PodGroup whose pods have gates", timeout_s=30.0)
-    said = "SchedulingGated: 2 pods have scheduling gates, and the gang lacks 2 of the 2 that it needs; they wait until the gates are removed"
+    counts = "2 pods have scheduling gates, and the gang lacks 2 of the 2 that it needs; they wait until the gates are removed"
+    said = f"wait: SchedulingGated: pods have scheduling gates: {counts}"
     assert await events(client, "gated") == [f"FailedScheduling: {said}"]
     assert await why(client, "gated") == said
     await remove(client, "plain")
@@ -160,7 +161,7 @@ async def a_gang_that_waits_for_the_gate_of_volcanos_scheduler_is_told_that_nobo
     await pods(client, "admitted", 1, cores=1, schedulingGates=[{"name": "scheduling.volcano.sh/queue-allocation-gate"}])
 
     async def explained() -> bool:
-        return (await why(client, "admitted")).startswith("SchedulingGated: 1 pod has scheduling gates")
+        return (await why(client, "admitted")).startswith("change: QueueGateNotRemoved: ")
 
     await until(explained, "the PodGroup says why its pod waits", timeout_s=30.0)
     said = "no controller removes scheduling.volcano.sh/queue-allocation-gate while HBox schedules: create the pods without that annotation"

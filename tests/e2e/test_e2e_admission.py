@@ -119,7 +119,8 @@ async def test_who_does_not_fit_waits_outside_with_a_reason_until_another_ends(p
 
     await until(said, "c is told why it waits", timeout_s=60)
     assert await why(kube, "c") == (
-        "NotEnqueued: overcommit: 2 nvidia.com/gpu asked for, 4 promised to others that wait, of 5 left (1 times what there is)"
+        "wait: NotEnqueued: the PodGroup is not admitted yet: overcommit: "
+        "2 nvidia.com/gpu asked for, 4 promised to others that wait, of 5 left (1 times what there is)"
     )
     await reach(kube, a="Running", b="Inqueue", c="Pending")
     await submit(kube, "bare", cards=3)
@@ -151,7 +152,7 @@ async def test_a_quota_of_the_namespace_keeps_out_what_its_pods_would_be_refused
 
     await until(said, "a is told why it waits", timeout_s=60)
     assert await why(kube, "a") == (
-        "NotEnqueued: resourcequota: 5 nvidia.com/gpu asked for, and ResourceQuota cards has 0 taken of 4"
+        "wait: NotEnqueued: the PodGroup is not admitted yet: resourcequota: 5 nvidia.com/gpu asked for, and ResourceQuota cards has 0 taken of 4"
     )
     change = {"spec": {"hard": {"requests.nvidia.com/gpu": "5"}}, "status": {"hard": {"requests.nvidia.com/gpu": "5"}}}
     for part in (None, "status"):

@@ -186,8 +186,9 @@ def test_why_it_waits_is_said_of_a_group_without_pods_until_it_is_let_in() -> No
     world.feedback.settled(record, 0.0)
     written = world.write()
     assert written is not None
-    assert [(c.type, c.status, c.message) for c in written.conditions] == [("Unschedulable", "True", verdict.message)]
-    assert [(event.name, event.message) for event in world.feedback.events(20.0, 10)] == [("g", verdict.message)]
+    line = "wait: NotEnqueued: the PodGroup is not admitted yet: overcommit: too much"
+    assert [(c.type, c.status, c.message) for c in written.conditions] == [("Unschedulable", "True", line)]
+    assert [(event.name, event.message) for event in world.feedback.events(20.0, 10)] == [("g", line)]
     assert list(world.jobs.verdicts()) == [verdict]
     world.jobs.admit(ONE, [G], 0.0)
     world.take()

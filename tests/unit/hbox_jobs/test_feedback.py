@@ -5,7 +5,7 @@ import pytest
 
 from hbox_common.events import JobVerdict, PodScore
 from hbox_common.model import NodeName, PodUid
-from hbox_jobs.core.feedback import SELECT_AGAIN_S, UNKNOWN_FIELD, Feedback, Kind, SelectionWrite
+from hbox_jobs.core.feedback import POD_EVENTS_S, SELECT_AGAIN_S, UNKNOWN_FIELD, Feedback, Kind, SelectionWrite
 from hbox_jobs.core.jobs import Jobs
 from hbox_jobs.core.views import GroupCondition, GroupPhase, GroupStatus, PodStatus, PodView
 from hbox_jobs.core.volumes import Binding, ClaimView, VolumeUse
@@ -33,8 +33,8 @@ class World:
         for record in self.jobs.take(now + 10, 1e9).settled:
             self.feedback.settled(record, now)
 
-    def verdict(self, job: str, message: str = WHY, now: float = 0.0) -> Any:
-        record = self.jobs.verdict(JobVerdict(job=job, message=message), now)
+    def verdict(self, job: str, message: str = WHY, now: float = 0.0, code: str = "", outcome: str = "") -> Any:
+        record = self.jobs.verdict(JobVerdict(job=job, message=message, code=code, outcome=outcome), now)
         if record is not None:
             self.feedback.settled(record, now)
 
@@ -163,6 +163,92 @@ def test_a_problem_of_the_job_is_told_without_any_verdict(world: World) -> None:
     ((name, message),) = world.conditions(20.0)
     assert name == "a"
     assert "nvidia.com/gpumem given without nvidia.com/gpu" in message
+
+
+IN_USE = "wait: CardsInUse: all fitting cards are in use"
+TOO_LARGE = "change: GangTooLarge: the gang is larger than the cluster"
+
+
+def waiting_gang(world: World, now: float = 0.0) -> None:
+    world.jobs.group(group(min_member=2), now)
+    world.pod(pod("a", group="g"), now)
+    world.pod(pod("b", group="g"), now)
+    world.settle(now)
+
+
+def conditioned(world: World, now: float) -> None:
+    """Write the conditions that are due, as the watch then delivers them."""
+    for number, (name, message) in enumerate(world.conditions(now)):
+        world.pod(pod(name, group="g", rv=f"{now:.0f}{number}", condition_message=message), now)
+
+
+def test_condition_and_event_name_outcome_and_code(world: World) -> None:
+    world.pod(pod("a"))
+    world.settle()
+    world.verdict("uid-a", code="CardsInUse", outcome="wait")
+    assert world.conditions(9.0) == [("a", f"{IN_USE}: {WHY}")]
+    assert world.events(9.0) == [(Kind.POD, "a", "FailedScheduling", f"{IN_USE}: {WHY}")]
+
+
+def test_each_pod_of_a_gang_has_one_event_per_change_of_the_code(world: World) -> None:
+    waiting_gang(world)
+    world.verdict("uid-g", code="CardsInUse", outcome="wait")
+    conditioned(world, 9.0)
+    events = world.events(9.0)
+    assert events[0] == (Kind.POD_GROUP, "g", "FailedScheduling", f"{IN_USE}: {WHY}")
+    assert [(kind, name, note.startswith(f"{IN_USE}. Wait until")) for kind, name, _, note in events[1:]] == [
+        (Kind.POD, "a", True),
+        (Kind.POD, "b", True),
+    ]
+    world.verdict("uid-g", "0/4 nodes", 100.0, code="CardsInUse", outcome="wait")
+    conditioned(world, 109.0)
+    assert [name for _, name, _, _ in world.events(109.0)] == ["g"], "another count is no other code"
+    world.verdict("uid-g", "0/4 nodes", 200.0, code="GangTooLarge", outcome="change")
+    conditioned(world, 209.0)
+    assert [(name, note.startswith(TOO_LARGE)) for _, name, _, note in world.events(209.0)] == [
+        ("g", True),
+        ("a", True),
+        ("b", True),
+    ]
+
+
+def test_events_of_a_gangs_pods_are_a_minute_apart(world: World) -> None:
+    waiting_gang(world)
+    named = []
+    for now, code in ((10.0, "CardsInUse"), (20.0, "GangTooLarge"), (30.0, "CardsInUse"), (40.0, "GangTooLarge")):
+        world.verdict("uid-g", now=now, code=code)
+        conditioned(world, now + DELAY_S)
+        named.append([name for _, name, _, _ in world.events(now + DELAY_S)])
+    assert named == [["g", "a", "b"], ["g"], ["g"], ["g"]]
+    assert world.events(10.9 + POD_EVENTS_S) == []
+    assert [(name, note.startswith(TOO_LARGE)) for _, name, _, note in world.events(11.0 + POD_EVENTS_S)] == [
+        ("a", True),
+        ("b", True),
+    ]
+
+
+def test_pod_that_got_its_node_has_no_event_of_an_older_code(world: World) -> None:
+    waiting_gang(world)
+    world.verdict("uid-g", code="CardsInUse")
+    conditioned(world, 9.0)
+    world.pod(pod("a", group="g", node="n1"), 9.0)
+    world.settle(9.0)
+    assert [(name, reason) for _, name, reason, _ in world.events(99.0)] == [
+        ("a", "Scheduled"),
+        ("g", "FailedScheduling"),
+        ("b", "FailedScheduling"),
+    ]
+
+
+def test_a_restart_repeats_no_event_of_a_gangs_pods() -> None:
+    world = World()
+    world.jobs.group(group(min_member=2), 0.0)
+    for name in ("a", "b"):
+        world.pod(pod(name, group="g", condition_message=f"{IN_USE}: 0/2 nodes"))
+    world.settle()
+    world.verdict("uid-g", code="CardsInUse", outcome="wait")
+    conditioned(world, 9.0)
+    assert [name for _, name, _, _ in world.events(9.0)] == ["g"]
 
 
 def test_gang_waits_with_one_event_on_its_group_and_each_member_has_one_once_scheduled(world: World) -> None:
@@ -393,9 +479,10 @@ def test_a_gang_whose_pods_have_gates_is_told_so_and_no_more_once_they_have_none
     world.pod(pod("b", group="g", gated=True))
     world.settle()
     why = GATES.format("2 pods have", 2)
-    assert world.events(99.0) == [(Kind.POD_GROUP, "g", "FailedScheduling", why)]
+    line = f"wait: SchedulingGated: pods have scheduling gates: {why.removeprefix('SchedulingGated: ')}"
+    assert world.events(99.0) == [(Kind.POD_GROUP, "g", "FailedScheduling", line)]
     (status,) = world.status(99.0)
-    assert [(c.type, c.status, c.message) for c in status.conditions] == [("Unschedulable", "True", why)]
+    assert [(c.type, c.status, c.message) for c in status.conditions] == [("Unschedulable", "True", line)]
     assert [verdict.message for verdict in world.jobs.verdicts()] == [why]
     world.pod(pod("a", group="g", rv="2"), 100.0)
     world.settle(100.0)

@@ -1,9 +1,10 @@
 """Feedback of jobs to Kubernetes: conditions of waiting pods, statuses of PodGroups, Events.
 
 Feedback is off the hot path. It is queued by object, so that only the newest text is written; computed at its turn, so that obsolete text is never written;
-and written only if the object does not contain it already, possibly from before a restart. A condition changes its pod's resourceVersion, which fences
-bindings, so a job has to wait a while before its pods are written. No success is written to pods: the Binding itself sets PodScheduled. Nor is a pod written
-while its binding is in progress: one of the two writes would conflict.
+and written only if the object does not contain it already, possibly from before a restart. A job's Event is on its PodGroup, or its bare pod, with the text of
+the condition; each waiting pod of a gang gets one Event per change of the code, without the counts, which would be obsolete soon. A condition changes its
+pod's resourceVersion, which fences bindings, so a job has to wait a while before its pods are written. No success is written to pods: the Binding itself sets
+PodScheduled. Nor is a pod written while its binding is in progress: one of the two writes would conflict.
 """
 
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from enum import StrEnum
 
 from hbox_common.events import EvictionReceipt, PodScore
 from hbox_common.model import PodUid
+from hbox_common.reasons import code_of
 
 from .job import GANG_NOT_READ, Record, not_read_text
 from .jobs import Jobs
@@ -38,6 +40,9 @@ DECIDED_S = 30.0
 #: Seconds after which a PVC without the selected node of its pod is reported: a provisioner that gave up has removed the annotation, and may fail again at
 #: once.
 SELECT_AGAIN_S = 5.0
+
+#: Minimum seconds between two rounds of Events of a gang's waiting pods.
+POD_EVENTS_S = 60.0
 
 #: Maximum remembered versions of written pods; forgetting one costs a redundant request.
 MAX_REMEMBERED = 20_000
@@ -107,6 +112,9 @@ class Feedback:
         self._selections: DueQueue[PodUid, PodUid] = DueQueue()
         self._started: dict[str, bool] = {}
         self._noted: dict[str, str] = {}  #: by job key, the last FailedScheduling text
+        self._pod_failures: DueQueue[PodUid, PodUid] = DueQueue()
+        #: by key of a gang, the code of its pods' Events, and when these are due
+        self._pod_notes: dict[str, tuple[str, float]] = {}
         #: by job key, the PodGroup's uid and the unknown fields that its last Event names
         self._unknown: dict[str, tuple[str, ...]] = {}
         self._decided: dict[PodUid, float] = {}  #: pods with a binding under way, and until when that is believed
@@ -139,8 +147,8 @@ class Feedback:
         if (
             new.placeable
             and (record := self._jobs.record(new.key)) is not None
-            and record.reason
-            and new.condition_message != record.reason
+            and (line := record.line)
+            and new.condition_message != line
         ):
             self._conditions.put(new.uid, new.uid, max(now, record.published_from), new.namespace)
 
@@ -200,14 +208,15 @@ class Feedback:
         if not record.pods and record.group is None:
             self._started.pop(key, None)
             self._noted.pop(key, None)
+            self._pod_notes.pop(key, None)
             self._unknown.pop(key, None)
             return
-        if self._waits(record) and record.reason:
+        if self._waits(record) and (line := record.line):
             due = max(now, record.published_from)
             for pod in record.pods.values():
-                if pod.placeable and pod.condition_message != record.reason:
+                if pod.placeable and pod.condition_message != line:
                     self._conditions.put(pod.uid, pod.uid, due, pod.namespace)
-            if self._noted.get(key) != record.reason:
+            if self._noted.get(key) != line:
                 self._failures.put(key, key, due, record.namespace)
         if record.group is None or record.foreign:
             return
@@ -244,33 +253,36 @@ class Feedback:
         return self._statuses.next_due()
 
     def next_event(self) -> float | None:
-        dues = [due for due in (self._failures.next_due(), self._successes.next_due()) if due is not None]
-        return min(dues, default=None)
+        queues = (self._failures, self._successes, self._pod_failures)
+        return min((due for due in (one.next_due() for one in queues) if due is not None), default=None)
 
     def next_selection(self) -> float | None:
         return self._selections.next_due()
 
     def waiting(self) -> int:
         """Writes that wait for their turn."""
-        return len(self._selections) + len(self._conditions) + len(self._statuses) + len(self._failures) + len(self._successes)
+        events = len(self._failures) + len(self._successes) + len(self._pod_failures)
+        return len(self._selections) + len(self._conditions) + len(self._statuses) + events
 
     def conditions(self, now: float, limit: int) -> list[ConditionWrite]:
         writes = []
         for uid in self._conditions.take(now, limit):
             pod = self._jobs.view(uid)
             record = self._jobs.record(pod.key) if pod is not None else None
-            if pod is None or record is None or not pod.placeable or not record.reason:
+            line = record.line if record is not None else ""
+            if pod is None or record is None or not pod.placeable or not line:
                 continue
             not_before = max(record.published_from, self._decided.get(uid, 0.0))
             if now < not_before:
                 self._conditions.put(uid, uid, not_before, pod.namespace)
                 continue
-            message = record.reason[:MAX_CONDITION_MESSAGE]
+            message = line[:MAX_CONDITION_MESSAGE]
             # A version that was written is obsolete, whether the write succeeded or conflicted: the watch delivers the next.
             if pod.condition_message != message and self._written.get(uid) != pod.resource_version:
                 if len(self._written) >= MAX_REMEMBERED:
                     self._written.clear()
                 self._written[uid] = pod.resource_version
+                self._note_code(record, pod, now)
                 writes.append(
                     ConditionWrite(
                         uid, pod.namespace, pod.name, pod.resource_version, message, fresh=pod.condition_message is None
@@ -289,7 +301,7 @@ class Feedback:
             status = group_status(
                 record, record.tally(), now=wall, with_reason=with_reason, passed=self._jobs.admission.may_enqueue(record)
             )
-            if record.reason and not with_reason:
+            if not with_reason and record.reason:
                 self._statuses.put(key, key, record.published_from, record.namespace)
             if status != group.status:
                 writes.append(StatusWrite(key, group.uid, group.namespace, group.name, status))
@@ -306,9 +318,10 @@ class Feedback:
             if record is not None and now < record.published_from:
                 self._failures.put(key, key, record.published_from, record.namespace)
             elif record is not None and (write := self._failure(record)) is not None:
-                self._noted[key] = record.reason
+                self._noted[key] = record.line
                 writes.append(write)
-        return writes
+        pods = (self._pod_failure(uid) for uid in self._pod_failures.take(now, limit - len(writes)))
+        return [*writes, *(write for write in pods if write is not None)]
 
     def selections(self, now: float, limit: int) -> list[SelectionWrite]:
         writes = []
@@ -331,6 +344,9 @@ class Feedback:
         self._statuses.put(write.key, write.key, now, write.namespace)
 
     def again_event(self, write: EventWrite, now: float) -> None:
+        if write.kind is Kind.POD and write.reason == FAILED_SCHEDULING and self._is_of_gang(PodUid(write.uid)):
+            self._pod_failures.put(PodUid(write.uid), PodUid(write.uid), now, write.namespace)
+            return
         self._successes.put(f"{write.uid}/{write.reason}", write, now, write.namespace)
 
     def _waits(self, record: Record) -> bool:
@@ -344,10 +360,36 @@ class Feedback:
             return None
         if record.plain_reason == record.provisioning:  # it has a place, or an Event of its own
             return None
-        note = record.reason[:MAX_NOTE]
+        note = record.line[:MAX_NOTE]
         if (group := record.group) is not None:
             return EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, FAILED_SCHEDULING, note)
         pod = record.pods.get(record.job.tasks[0].pods[0].uid)
         if pod is None:
             return None
         return EventWrite(Kind.POD, pod.uid, pod.namespace, pod.name, FAILED_SCHEDULING, note)
+
+    def _note_code(self, record: Record, pod: PodView, now: float) -> None:
+        """Queue the Event of a gang's pod if its condition gets another code. Not sooner than POD_EVENTS_S after the gang's last change of code."""
+        code = record.code_line
+        if record.group is None or not code or (pod.condition_message or "").startswith(code):
+            return
+        noted = self._pod_notes.get(record.key)
+        if noted is None or noted[0] != code:
+            due = now if noted is None else noted[1] if noted[1] > now else max(now, noted[1] + POD_EVENTS_S)
+            noted = self._pod_notes[record.key] = (code, due)
+        self._pod_failures.put(pod.uid, pod.uid, max(now, noted[1]), pod.namespace)
+
+    def _is_of_gang(self, uid: PodUid) -> bool:
+        pod = self._jobs.view(uid)
+        record = self._jobs.record(pod.key) if pod is not None else None
+        return record is not None and record.group is not None
+
+    def _pod_failure(self, uid: PodUid) -> EventWrite | None:
+        """Event of a gang's pod that still waits: code, title and remedy, which hold as long as the code does."""
+        pod = self._jobs.view(uid)
+        record = self._jobs.record(pod.key) if pod is not None else None
+        if pod is None or record is None or not pod.placeable or not record.reason or not (line := record.code_line):
+            return None
+        code = code_of(record.code)
+        note = f"{line}. {code.fix.en}" if code is not None else line
+        return EventWrite(Kind.POD, pod.uid, pod.namespace, pod.name, FAILED_SCHEDULING, note[:MAX_NOTE])

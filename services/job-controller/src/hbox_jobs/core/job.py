@@ -27,6 +27,7 @@ from hbox_common.model.job import GROUP_NOT_READ, VOLUMES_NOT_READY
 from hbox_common.model.ranks import ranks
 from hbox_common.model.resources import PODS, add
 from hbox_common.model.shards import ONE_SHARD
+from hbox_common.reasons import verdict_line
 
 from .staticvolumes import Reach
 from .views import QUEUE_GATE, GroupPhase, GroupView, PodStatus, PodView
@@ -44,7 +45,9 @@ JOB_TOO_LARGE = "JobTooLarge"
 NAMESPACE_FULL = "NamespaceFull"
 EVICTION_BLOCKED = "EvictionBlocked"
 SCHEDULING_GATED = "SchedulingGated"
+QUEUE_GATE_NOT_REMOVED = "QueueGateNotRemoved"
 VOLUMES_PROVISIONING = "VolumesProvisioning"
+SCHEDULER_ABSENT = "SchedulerAbsent"
 EVICTED = "Evicted"  #: its pods were evicted, and the scheduler has not examined the new ones
 GANG_INCOMPLETE = "GangIncomplete"
 NOT_TRIED_YET = "NotTriedYet"
@@ -192,9 +195,8 @@ class Record:
         return "; ".join(filter(None, (self.provisioning, self.verdict.message if self.verdict is not None else "")))
 
     @property
-    def code(self) -> str:
-        """Code of `plain_reason` in the catalogue of reasons; empty if no reason is known. Of a verdict without a code, from an older scheduler: the label of
-        most nodes."""
+    def own_code(self) -> str:
+        """Code of a `plain_reason` that this service found; empty if the scheduler found it, or it is not known."""
         if self.job is not None and self.job.problem:
             return self.problem_reason
         if self.held:
@@ -203,12 +205,37 @@ class Record:
             return EVICTION_BLOCKED
         outside = self.group is not None and not self.group.status.phase.is_enqueued
         if self.gated and not (self.verdict is not None and outside):
-            return SCHEDULING_GATED
-        if self.provisioning:
-            return VOLUMES_PROVISIONING
+            return QUEUE_GATE_NOT_REMOVED if QUEUE_GATE in self.gated else SCHEDULING_GATED
+        return VOLUMES_PROVISIONING if self.provisioning else ""
+
+    @property
+    def code(self) -> str:
+        """Code of `plain_reason` in the catalogue of reasons; empty if no reason is known. Of a verdict without a code, from an older scheduler: the label of
+        most nodes."""
+        if code := self.own_code:
+            return code
         if self.verdict is None:
             return ""
         return self.verdict.code or max(self.verdict.reasons, key=self.verdict.reasons.__getitem__, default=NOT_TRIED_YET)
+
+    @property
+    def line(self) -> str:
+        """`reason` after its outcome, code and title, for conditions and Events; empty if no reason is known."""
+        reason = self.reason
+        return verdict_line(*self._finding, reason) if reason else ""
+
+    @property
+    def code_line(self) -> str:
+        """Outcome, code and title alone, which `line` starts with; empty if the code is not known."""
+        outcome, code = self._finding
+        return verdict_line(outcome, code, "") if code else ""
+
+    @property
+    def _finding(self) -> tuple[str, str]:
+        """Outcome and code; the outcome of a reason of this service is that of its code."""
+        if code := self.own_code:
+            return "", code
+        return ("", "") if self.verdict is None else (self.verdict.outcome, self.verdict.code)
 
     def tally(self) -> Tally:
         t = Tally()

@@ -34,6 +34,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.bounds import INT32_MAX
 from hbox_common.model.shards import ONE_SHARD, shard_of
+from hbox_common.reasons import CODES
 
 from .admission import Admission
 from .batch import FACT_PHASE, Batch
@@ -42,6 +43,7 @@ from .claimturns import ClaimTurns
 from .intake import Intake, Turns, held_text, too_large_text
 from .job import (
     HIGHEST_USER_PRIORITY,
+    SCHEDULER_ABSENT,
     Record,
     Tally,
     class_of,
@@ -424,9 +426,9 @@ class Jobs:
             return None
         if record.shard != shard or record.verdict == verdict:
             return None
-        before, code = record.reason, record.code
+        before = record.line
         record.verdict = verdict
-        if record.reason == before and record.code == code:
+        if record.line == before:
             return None
         self._delay_reason(record, now)
         self._mark(record.key, now, urgent=False)
@@ -592,7 +594,7 @@ class Jobs:
             if record.verdict is not None and record.plain_reason == record.verdict.message:
                 yield record.verdict.model_copy(update={"message": record.reason})
             elif reason := record.reason or without.get(record.shard, ""):
-                yield JobVerdict(job=record.job.id, message=reason, code=record.code)
+                yield _own_verdict(record.job.id, reason, record.code if record.reason else SCHEDULER_ABSENT)
 
     def waiting_by_shard(self) -> Mapping[str, int]:
         """Jobs with pods to place."""
@@ -1013,6 +1015,14 @@ class Jobs:
 def _number(resource_version: str) -> int:
     """The resourceVersion as a number; 0 if it is no number, so that every PodGroup is read."""
     return int(resource_version) if resource_version.isdecimal() else 0
+
+
+def _own_verdict(job: JobId, message: str, name: str) -> JobVerdict:
+    """With the usual outcome and owner of the code, which is of this service or of an older scheduler."""
+    code = CODES.get(name)
+    if code is None:
+        return JobVerdict(job=job, message=message, code=name)
+    return JobVerdict(job=job, message=message, code=name, outcome=code.outcome, owner=code.owner)
 
 
 def _still_made(record: Record, pod: PodView) -> bool:

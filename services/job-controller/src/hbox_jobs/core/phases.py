@@ -63,7 +63,7 @@ def group_status(record: Record, tally: Tally, *, now: str, with_reason: bool = 
             conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "False", SCHEDULED, "", now))
     elif with_reason and record.reason and (tally.live > tally.bound or record.gated or record.stuck or not passed):
         reason = record.problem_reason or _NOT_ENOUGH
-        conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "True", reason, record.reason, now))
+        conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "True", reason, record.line, now))
         if any(c.type == SCHEDULED and c.status == "True" for c in conditions):
             conditions = _with(conditions, GroupCondition(SCHEDULED, "False", UNSCHEDULABLE, "", now))
     elif phase is GroupPhase.INQUEUE and not old.phase.is_enqueued and any(_is_unschedulable(c) for c in conditions):

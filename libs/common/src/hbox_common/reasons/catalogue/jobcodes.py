@@ -141,6 +141,22 @@ CODES = (
         ),
     ),
     Code(
+        "QueueGateNotRemoved",
+        Stage.HOLD,
+        Outcome.CHANGE,
+        Owner.USER,
+        Text("Pods have the gate that only Volcano's scheduler removes", "Pod 设有只有 Volcano 调度器才会移除的调度门"),
+        Text(
+            "{count} pods have a gate that only Volcano's scheduler removes",
+            "{count} 个 Pod 设有只有 Volcano 调度器才会移除的调度门",
+        ),
+        Text(
+            "The pods were created with Volcano's annotation for queue admission, and HBox schedules them, so no controller removes the gate.",
+            "Pod 创建时带有 Volcano 队列准入注解，而由 HBox 调度，因此没有控制器移除该调度门。",
+        ),
+        Text("Create the pods again without that annotation.", "去掉该注解后重新创建 Pod。"),
+    ),
+    Code(
         "NotEnqueued",
         Stage.HOLD,
         Outcome.WAIT,

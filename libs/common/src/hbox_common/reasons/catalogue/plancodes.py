@@ -37,6 +37,19 @@ CODES = (
         ),
     ),
     Code(
+        "Evicted",
+        Stage.RECLAIM,
+        Outcome.WAIT,
+        Owner.SYSTEM,
+        Text("Pods of the job were evicted", "作业的 Pod 已被驱逐"),
+        Text("pods of the job were evicted, and the new ones were not examined yet", "作业的 Pod 已被驱逐，新的 Pod 尚未检查"),
+        Text(
+            "Another job had a right to the place; the receipt names the rule.",
+            "其他作业有权使用该位置；回执说明了所依据的规则。",
+        ),
+        Text("Wait; `hbox why JOB --evicted` shows the receipt.", "等待；`hbox why JOB --evicted` 显示回执。"),
+    ),
+    Code(
         "EvictionsPaused",
         Stage.RECLAIM,
         Outcome.WAIT,
