@@ -7,16 +7,20 @@ import numpy as np
 import pytest
 
 from hbox_common.model import CardRequest, HyperNode, Job, NodeName, Queue, QueueName, TopologyMode, TopologyWish
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.explanation import Change, ChangeKind, Fact, Owner
+from hbox_common.model.queue import NO_CLASS
 from hbox_scheduler.core.explain.changes import ChangeLimits, FoundChanges
 from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
-CARDS = 8
+from .test_large_jobs import CARDS, Days
+
 PATIENT = ChangeLimits(seconds=60.0)
 
 
-def world(*nodes: str, cards: int = CARDS, model: str = "H100") -> Simulation:
+def world(*nodes: str, cards: int = 8, model: str = "H100") -> Simulation:
     simulation = Simulation(policy_of(PolicyName.BINPACK), queues=[Queue(QueueName("default"))])
     simulation.put_nodes([node(name, cards=cards, model=model) for name in nodes])
     return simulation
@@ -64,7 +68,9 @@ def test_nodes_out_of_service_are_named_with_their_states() -> None:
     simulation.put_nodes([node("cordoned", cards=8, model="H100", unschedulable=True)])
     simulation.put_nodes([node("silent", cards=8, model="H100", ready=False)])
     found = changes(simulation, job("fits", pods=13, cards=8))
-    assert of_kind(found.changes, ChangeKind.NODES) == [{"count": 1, "nodes": ("cordoned",), "states": ("cordoned",)}]
+    assert of_kind(found.changes, ChangeKind.NODES) == [
+        {"count": 1, "nodes": ("cordoned", "silent"), "states": ("cordoned", "notReady")}
+    ], "one of both suffices"
     assert [one.command for one in found.changes if one.kind is ChangeKind.NODES] == ["kubectl uncordon cordoned"]
     assert [one.owner for one in found.changes] == [Owner.USER, Owner.USER, Owner.OPERATOR]
 
@@ -97,6 +103,71 @@ def test_request_of_cpu_is_lowered_to_the_largest_free_amount(cpu: int, fits: st
     found = changes(world("n"), job("big", cards=1, cpu_milli=cpu))
     (facts,) = of_kind(found.changes, ChangeKind.RESOURCES)
     assert (facts["resource"], facts["amount"]) == ("cpu", fits)
+
+
+def full(queues: list[Queue], *, classes: dict[str, int] | None = None) -> Simulation:
+    """Two nodes, whose 16 cards a job of queue `other` holds."""
+    simulation = Simulation(policy_of(PolicyName.BINPACK), queues=queues, conf=default_conf())
+    simulation.put_nodes([node(name, cards=8) for name in names(2)])
+    simulation.scheduler.on_priority_classes(classes or {})
+    simulation.submit([job("runs", pods=2, cards=8, queue="other", min_member=1)])
+    assert simulation.run()
+    return simulation
+
+
+def test_queue_that_does_not_exist_is_replaced_by_the_most_similar_one_that_the_namespace_may_use() -> None:
+    simulation = world("n")
+    for queue in (Queue(QueueName("research")), Queue(QueueName("reserve"), namespaces=("others",))):
+        simulation.scheduler.on_queue(queue)
+    found = changes(simulation, job("lost", cards=1, queue="reserv"))
+    assert of_kind(found.changes, ChangeKind.QUEUE) == [{"queue": "research", "of": "reserv"}]
+
+
+def test_limits_of_a_queue_and_of_those_above_it_are_raised_as_far_as_needed() -> None:
+    simulation = world(*names(4))
+    simulation.scheduler.on_queue(Queue(QueueName("team"), capability={GPU: 10}))
+    simulation.submit([job("runs", cards=8, queue="team")])
+    simulation.run()
+    found = changes(simulation, job("more", pods=2, cards=4, queue="team"))
+    assert of_kind(found.changes, ChangeKind.LIMIT) == [
+        {"queue": "team", "rule": "capability", "resource": GPU, "amount": "16", "of": "10", "more": "6"}
+    ]
+    (change,) = (one for one in found.changes if one.kind is ChangeKind.LIMIT)
+    assert (change.owner, change.command) == (Owner.QUEUE_ADMIN, f"hbox queue set team --capability {GPU}=16")
+    assert of_kind(found.changes, ChangeKind.CARDS) == [{"cards": 1, "of": 4}]
+
+
+def test_deserved_amount_is_raised_as_far_as_the_cards_have_to_be_reclaimed() -> None:
+    queues = [Queue(QueueName("other"), deserved={GPU: 8}), Queue(QueueName("mine"), deserved={GPU: 2})]
+    found = changes(full(queues), job("owner", cards=4, queue="mine"))
+    assert of_kind(found.changes, ChangeKind.LIMIT) == [
+        {"queue": "mine", "rule": "deserved", "resource": GPU, "amount": "4", "of": "2", "more": "2"}
+    ]
+
+
+def test_lowest_sufficient_priority_class_is_proposed_among_those_that_the_queue_admits() -> None:
+    queues = [Queue(QueueName("other"), priority_classes=("low", "high", "higher", NO_CLASS))]
+    classes = {"low": 0, "forbidden": 5, "high": 10, "higher": 20, "system-node-critical": 2_000_001_000}
+    waits = replace(job("urgent", cards=8, queue="other"), priority_class="low")
+    found = changes(full(queues, classes=classes), waits)
+    assert of_kind(found.changes, ChangeKind.PRIORITY) == [{"class": "high", "value": 10, "of": "low"}]
+
+
+def test_walltime_is_shortened_so_that_the_job_ends_before_a_gang_starts_on_reserved_nodes() -> None:
+    days = Days(walltime="20m")
+    days.fill(900)
+    days.gang()
+    reports = days.simulation.scheduler.reports
+    while not (idle := CARDS - days.busy) or not reports.reservations:
+        days.pass_time(10, stream=False)
+    assert idle
+    days.submit(late := job("late", cards=1, created_at=days.time_of_day), "10h")
+    days.simulation.run()
+    assert "late-0" not in days.simulation.claims
+    found = reports.changes(late.id, PATIENT, lambda: 0.0)
+    (facts,) = of_kind(found.changes, ChangeKind.WALLTIME)
+    left_s = max(one.start for one in reports.reservations) - days.time_of_day
+    assert facts == {"walltime": f"{int(left_s // 60)}m", "of": "10h"}
 
 
 def test_two_changes_are_proposed_together_if_none_alone_helps() -> None:

@@ -19,7 +19,6 @@ from .cluster.moves import FoundMoves
 from .cluster.reservations import Reservation
 from .explain.cards import CardReasons
 from .explain.changes import ChangeLimits, FoundChanges
-from .explain.changes.ofjob import Tier
 from .ledgerview import LedgerView
 from .placement.fragmentation import Fragmentation, fragmentation
 from .placement.trials import Trials
@@ -72,8 +71,8 @@ class Reports:
             bookings=context.bookings,
             queues=context.queues,
             queue=context.queue,
+            facts=facts,
             leaving=lambda: list(preemptor.nominations),
-            tiers=self._tiers,
         )
 
     @property
@@ -112,12 +111,9 @@ class Reports:
     def changes(self, job: JobId, limits: ChangeLimits, clock: Callable[[], float]) -> FoundChanges:
         """The smallest changes by which, alone, the job would start now; none for a job that does not wait. Changes no state. `clock`: seconds, monotonic."""
         entry = self._queue.entries.get(job)
-        if entry is None or self._ledger.frozen or entry.state in (JobState.PROPOSED, JobState.SETTLED):
+        if entry is None or self._ledger.frozen or entry.state in (JobState.PROPOSED, JobState.NOMINATED, JobState.SETTLED):
             return FoundChanges()
         return self._trials.changes(entry.job, limits, clock)
-
-    def _tiers(self) -> list[Tier]:
-        return [Tier(number, name) for number, name in sorted({(one.tier, one.tier_name) for one in self._facts.hypernodes})]
 
     @property
     def waiting(self) -> Mapping[WaitKey, int]:

@@ -206,12 +206,28 @@ class SessionRunner:
                         found[member.task] = [member.name], told
             return list(found.values())
 
-    def starts(self, entry: Entry, queues: QueueTree, leaving: Iterable[PodUid]) -> bool:
-        """Whether the job, alone, would get places on free resources. All that the session did is taken back."""
+    def starts(self, entry: Entry, queues: QueueTree, leaving: Iterable[PodUid]) -> tuple[bool, int]:
+        """Whether the job, alone, would get places on free resources, and by how many pods it misses its minimum (0 = unknown). All that the session did is
+        taken back."""
         with self._sessions.open(self._placing, [entry], queues, leaving, trial=True) as (session, gangs):
             for action in self._placing.actions:
                 run_action(action, session)
-            return any(member.gang in gangs for member in session.outcome.bindings)
+            if any(member.gang in gangs for member in session.outcome.bindings):
+                return True, 0
+            (gang,) = gangs
+            fitting = session.outcome.fitting.get(gang.id, 0)
+            return False, max(gang.min_member - gang.ready - fitting, 0) if fitting else 0
+
+    def makes_room(self, entry: Entry, queues: QueueTree, leaving: Iterable[PodUid]) -> bool:
+        """Whether the policy would evict pods for the job, alone, so that it starts in their place. All that the session did is taken back."""
+        if not self.may_preempt(entry, queues):
+            return False
+        with self._sessions.open(self._conf, [entry], queues, leaving, whole=True, trial=True) as (session, gangs):
+            revoke.run(session)
+            for action in self._conf.actions:
+                if action != CONSOLIDATE:
+                    run_action(action, session)
+            return any(eviction.preemptor in gangs for eviction in session.outcome.evictions)
 
     def place(
         self,

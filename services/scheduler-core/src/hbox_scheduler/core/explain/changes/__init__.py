@@ -8,17 +8,17 @@ The search first tries the largest step of every knob, one trial each: what does
 bisection: that step starts the job, and the step before it does not. If no single change helps, it tries pairs in the same way. A change that the limits on
 trials or time interrupt before its smallest step is proven is left out.
 
-`ofjob` has the knobs of the job's own fields, `ofcluster` those of queues and nodes. Facts by kind, for the texts:
+`ofjob` has the knobs of the job's own fields, `ofqueues` those of queues and rights, `ofnodes` those of nodes. Facts by kind, for the texts:
 
     PODS       pods, of: minMember                        QUEUE     queue, of
     CARDS      cards, of: of each pod                     LIMIT     queue, rule (capability or deserved), resource, amount, of, more
     RESOURCES  resource, amount, of                       PRIORITY  class, value, of
     MODEL      model, of, nodes: that have it             WALLTIME  walltime, of
-    TIER       mode (hard or soft), tier, of              NODES     count, nodes: names, state (cordoned, notReady, unhealthy, cards)
+    TIER       mode (hard or soft), tier, of              NODES     count, nodes, states (cordoned, cards, unhealthy, notReady)
     SELECTOR   key, value ("" = without the key), of      MOVES     pods
 """
 
 from .search import ChangeLimits, FoundChanges, Knob, smallest_changes
-from .trial import Engine, Trial
+from .trial import Attempt, Engine, Trial
 
-__all__ = ["ChangeLimits", "Engine", "FoundChanges", "Knob", "Trial", "smallest_changes"]
+__all__ = ["Attempt", "ChangeLimits", "Engine", "FoundChanges", "Knob", "Trial", "smallest_changes"]

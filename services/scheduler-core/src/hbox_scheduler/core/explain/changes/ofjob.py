@@ -1,9 +1,7 @@
 """Knobs of the job's own fields: its pods, what each of them requests, and where they may be."""
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 
 import numpy as np
 
@@ -14,17 +12,9 @@ from hbox_common.model.explanation import Change, ChangeKind, Fact, Owner
 from hbox_common.model.resources import CPU, EPHEMERAL, GIB, MEMORY, MIB, PODS
 
 from ...cluster import Columns
+from .naming import annotate, nearest, patch
 from .search import Knob
 from .trial import Trial
-
-#: Alternatives that are tried of one knob, such as values of a label.
-MOST_VALUES = 3
-
-#: Names that are compared with a misspelled one, and the similarity from which on one precedes another.
-_COMPARED, _SIMILAR = 256, 0.5
-
-#: Letters that are mistaken for digits.
-_ALIKE = str.maketrans("OIL", "011")
 
 #: By resource, the steps in which a request is lowered: the first of which it has at least two.
 _UNITS: Mapping[str, Sequence[int]] = {CPU: (1000, 100), MEMORY: (GIB, 64 * MIB), EPHEMERAL: (GIB, 64 * MIB)}
@@ -41,10 +31,10 @@ class Tier:
     name: str = ""
 
 
-def job_knobs(job: Job, columns: Columns, tiers: Sequence[Tier]) -> Iterator[Knob]:
-    """`tiers`: of the fabric, the lowest first."""
+def job_knobs(job: Job, columns: Columns, tiers: Sequence[Tier], short: int) -> Iterator[Knob]:
+    """`tiers`: of the fabric, the lowest first; `short`: pods that the gang lacks; 0 = unknown."""
     yield from _topology(job, tiers)
-    yield from _pods(job)
+    yield from _pods(job, short)
     yield from _cards(job)
     yield from _models(job, columns)
     yield from _selectors(job, columns)
@@ -53,10 +43,6 @@ def job_knobs(job: Job, columns: Columns, tiers: Sequence[Tier]) -> Iterator[Kno
 
 def _change(kind: ChangeKind, command: str, **facts: Fact) -> Change:
     return Change(kind, Owner.USER, facts, command)
-
-
-def _patch(job: Job, spec: str) -> str:
-    return f"kubectl -n {job.namespace} patch podgroup {job.name} --type merge -p '{{\"spec\":{{{spec}}}}}'"
 
 
 def _with_job(trial: Trial, **changes: object) -> Trial:
@@ -70,7 +56,7 @@ def _with_tasks(trial: Trial, turn: Callable[[PodGroupTask], PodGroupTask]) -> T
 # Pods.
 
 
-def _pods(job: Job) -> Iterator[Knob]:
+def _pods(job: Job, short: int) -> Iterator[Knob]:
     """A lower minMember, down to one more pod than has a node."""
     most = job.min_member
     steps = most - job.bound - 1
@@ -79,7 +65,8 @@ def _pods(job: Job) -> Iterator[Knob]:
     yield Knob(
         steps,
         lambda trial, step: _with_job(trial, min_member=most - step),
-        lambda step: _change(ChangeKind.PODS, _patch(job, f'"minMember":{most - step}'), pods=most - step, of=most),
+        lambda step, _: _change(ChangeKind.PODS, patch(job, f'"minMember":{most - step}'), pods=most - step, of=most),
+        guess=short,
     )
 
 
@@ -96,7 +83,7 @@ def _cards(job: Job) -> Iterator[Knob]:
     yield Knob(
         most - 1,
         lambda trial, step: _with_tasks(trial, lambda task: _with_cards(task, most - step)),
-        lambda step: _change(ChangeKind.CARDS, f"resources.limits[{resource}]: {most - step}", cards=most - step, of=most),
+        lambda step, _: _change(ChangeKind.CARDS, f"resources.limits[{resource}]: {most - step}", cards=most - step, of=most),
     )
 
 
@@ -151,7 +138,7 @@ def _resource(name: str, most: int, free: int) -> Knob | None:
     def turn(trial: Trial, step: int) -> Trial:
         return _with_tasks(trial, lambda task: _with_less(task, name, (whole - step) * unit))
 
-    def change(step: int) -> Change:
+    def change(step: int, _: object) -> Change:
         amount = quantity(name, (whole - step) * unit)
         return _change(
             ChangeKind.RESOURCES, f"resources.requests[{name}]: {amount}", resource=name, amount=amount, of=quantity(name, most)
@@ -192,10 +179,10 @@ def _models(job: Job, columns: Columns) -> Iterator[Knob]:
         return
     nodes = {name: count for name, count in _nodes_by_model(columns).items() if not any_names_model(named, name)}
     often = sorted(nodes, key=lambda name: (-nodes[name], name))
-    values = _nearest(named[0], often)
+    values = nearest(named[0], often)
     annotation = next((a for task in job.tasks for a in _annotations_of(task)), VENDORS.default.models_annotation)
 
-    def change(step: int) -> Change:
+    def change(step: int, _: object) -> Change:
         model = values[step - 1]
         return _change(
             ChangeKind.MODEL,
@@ -256,7 +243,7 @@ def _selectors(job: Job, columns: Columns) -> Iterator[Knob]:
         column = columns.descriptions.column(key)
         counts = np.bincount(column.codes[: columns.size][columns.alive[: columns.size]], minlength=len(column.values))
         there = [name for code, name in enumerate(column.values) if name and counts[code] and name != value]
-        values = _nearest(value, sorted(there, key=lambda name: (-int(counts[column.values.index(name)]), name)))
+        values = nearest(value, sorted(there, key=lambda name: (-int(counts[column.values.index(name)]), name)))
         if values:
             yield _selector(key, value, values)
         yield _selector(key, value, ("",))
@@ -264,7 +251,9 @@ def _selectors(job: Job, columns: Columns) -> Iterator[Knob]:
         yield Knob(
             1,
             lambda trial, _: _with_tasks(trial, lambda task: replace(task, affinity=None)),
-            lambda _: _change(ChangeKind.SELECTOR, "remove spec.affinity.nodeAffinity", key="nodeAffinity", value="", of=""),
+            lambda _, __: _change(
+                ChangeKind.SELECTOR, "remove spec.affinity.nodeAffinity", key="nodeAffinity", value="", of=""
+            ),
         )
 
 
@@ -277,7 +266,7 @@ def _selector(key: str, before: str, values: Sequence[str]) -> Knob:
         others = {name: kept for name, kept in task.node_selector.items() if name != key}
         return replace(task, node_selector={**others, key: value} if value else others)
 
-    def change(step: int) -> Change:
+    def change(step: int, _: object) -> Change:
         value = values[step - 1]
         command = f"spec.nodeSelector[{key}]: {value}" if value else f"remove spec.nodeSelector[{key}]"
         return _change(ChangeKind.SELECTOR, command, key=key, value=value, of=before)
@@ -286,22 +275,6 @@ def _selector(key: str, before: str, values: Sequence[str]) -> Knob:
         return _with_tasks(trial, lambda task: select(task, values[step - 1]))
 
     return Knob(len(values), turn, change, ordered=False)
-
-
-def _nearest(wanted: str, names: Sequence[str]) -> list[str]:
-    """The first few of the names, those similar to the wanted one before the others."""
-    plain = _plain(wanted)
-    similar = {name: max(SequenceMatcher(None, plain, part).ratio() for part in _parts(name)) for name in names[:_COMPARED]}
-    return sorted(similar, key=lambda name: -max(similar[name], _SIMILAR))[:MOST_VALUES]
-
-
-def _parts(name: str) -> Iterable[str]:
-    """The name and its words: users write models and zones in part."""
-    return (_plain(name), *map(_plain, re.split(r"[\s_.-]+", name)))
-
-
-def _plain(name: str) -> str:
-    return name.upper().translate(_ALIKE)
 
 
 # The fabric.
@@ -321,9 +294,9 @@ def _topology(job: Job, tiers: Sequence[Tier]) -> Iterator[Knob]:
                 lambda trial, step: _with_job(
                     trial, topology=replace(wish, highest_tier=wider[step - 1], highest_tier_name="")
                 ),
-                lambda step: _change(
+                lambda step, _: _change(
                     ChangeKind.TIER,
-                    _patch(job, f'"networkTopology":{{"highestTierAllowed":{wider[step - 1]}}}'),
+                    patch(job, f'"networkTopology":{{"highestTierAllowed":{wider[step - 1]}}}'),
                     mode="hard",
                     tier=wider[step - 1],
                     of=before,
@@ -337,11 +310,8 @@ def _topology(job: Job, tiers: Sequence[Tier]) -> Iterator[Knob]:
         found = trial if softened is None else _with_job(trial, annotations=softened[1])
         return _with_job(found, topology=replace(wish, mode=TopologyMode.SOFT)) if wish is not None and hard else found
 
-    command = softened[0] if softened is not None else '"networkTopology":{"mode":"soft"}'
-    command = (
-        f"kubectl -n {job.namespace} annotate podgroup {job.name} --overwrite {command}" if softened else _patch(job, command)
-    )
-    yield Knob(1, soft, lambda _: _change(ChangeKind.TIER, command, mode="soft", tier=0, of=0))
+    command = annotate(job, softened[0]) if softened is not None else patch(job, '"networkTopology":{"mode":"soft"}')
+    yield Knob(1, soft, lambda _, __: _change(ChangeKind.TIER, command, mode="soft", tier=0, of=0))
 
 
 def _softened(annotations: Mapping[str, str]) -> tuple[str, dict[str, str]] | None:

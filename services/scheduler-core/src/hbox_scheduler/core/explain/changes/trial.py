@@ -17,9 +17,17 @@ class Trial:
     evicts: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Whether the job starts. `short`: pods by which the attempt missed the gang's minimum; 0 = unknown."""
+
+    starts: bool
+    short: int = 0
+
+
 class Engine(Protocol):
     """The scheduler's placement."""
 
-    def starts(self, trial: Trial) -> bool:
-        """Whether the job would start now. The state is as before afterwards."""
+    def attempt(self, trial: Trial) -> Attempt:
+        """Try to place the job now. The state is as before afterwards."""
         ...
