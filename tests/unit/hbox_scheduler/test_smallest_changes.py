@@ -69,7 +69,7 @@ def test_nodes_out_of_service_are_named_with_their_states() -> None:
     simulation.put_nodes([node("silent", cards=8, model="H100", ready=False)])
     found = changes(simulation, job("fits", pods=13, cards=8))
     assert of_kind(found.changes, ChangeKind.NODES) == [
-        {"count": 1, "nodes": ("cordoned", "silent"), "states": ("cordoned", "notReady")}
+        {"count": 1, "among": 2, "nodes": ("cordoned", "silent"), "states": ("cordoned", "notReady")}
     ], "one of both suffices"
     assert [one.command for one in found.changes if one.kind is ChangeKind.NODES] == ["kubectl uncordon cordoned"]
     assert [one.owner for one in found.changes] == [Owner.USER, Owner.USER, Owner.OPERATOR]

@@ -132,7 +132,7 @@ CHANGES_OF_THE_ENGINE: list[tuple[ChangeKind, dict[str, Fact], str]] = [
     ),
     (ChangeKind.PRIORITY, {"class": "high", "value": 10, "of": ""}, "PriorityClass high"),
     (ChangeKind.WALLTIME, {"walltime": "30m", "of": "2h"}, "walltime 30m instead of 2h"),
-    (ChangeKind.NODES, {"count": 1, "nodes": ["n1"], "states": ["cordoned"]}, "1 of the nodes back in service: n1"),
+    (ChangeKind.NODES, {"count": 1, "among": 2, "nodes": ["n1", "n2"]}, "1 of 2 nodes back in service: n1, n2"),
     (ChangeKind.MOVES, {"count": 2}, "move 2 running pods"),
 ]
 
@@ -146,6 +146,13 @@ def test_change_names_the_new_and_the_present_value(kind: ChangeKind, facts: dic
 
 def test_each_kind_of_change_has_a_text() -> None:
     assert {kind for kind, _, _ in CHANGES_OF_THE_ENGINE} == set(ChangeKind) == set(CHANGES)
+
+
+def test_changes_that_have_to_be_made_together_are_one_line_with_both_commands() -> None:
+    without = Change(ChangeKind.SELECTOR, Owner.USER, {"key": "zone", "value": "", "of": "moon"}, "edit b")
+    pair = Change(ChangeKind.CARDS, Owner.USER, {"cards": 8}, "edit a", also=(without,))
+    (line,) = (line for line in lines(replace(FULL, changes=(pair,))) if "cards per pod" in line)
+    assert line.split("  ") == [" 1 8 cards per pod and no requirement on zone", "you", "edit a and edit b"]
 
 
 def test_all_outcomes_owners_and_stages_have_words() -> None:

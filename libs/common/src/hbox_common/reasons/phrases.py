@@ -58,9 +58,14 @@ CHANGES: Mapping[ChangeKind, tuple[Text, ...]] = {
     ),
     ChangeKind.PRIORITY: (Text("PriorityClass {class}[ instead of {of}]", "优先级类 {class}[（现为 {of}）]"),),
     ChangeKind.WALLTIME: (Text("walltime {walltime}[ instead of {of}]", "运行时长 {walltime}[（现为 {of}）]"),),
-    ChangeKind.NODES: (Text("{count} of the nodes back in service: {nodes}", "恢复 {count} 个节点：{nodes}"),),
+    ChangeKind.NODES: (
+        Text("{count} of {among} nodes back in service: {nodes}", "恢复以下 {among} 个节点中的 {count} 个：{nodes}"),
+    ),
     ChangeKind.MOVES: (Text("move {count} running pods[ to free {nodes}]", "迁移 {count} 个运行中的 Pod[，以腾出 {nodes}]"),),
 }
+
+#: Between changes that have to be made together.
+AND = Text(" and ", "，并且 ")
 
 #: Names of units of `need` and `have`; others are shown by their own names.
 UNITS: Mapping[str, Text] = {

@@ -75,11 +75,12 @@ def lines(explanation: Explanation, language: Language = Language.EN) -> Iterato
 
 
 def change_text(change: Change, language: Language = Language.EN) -> str:
-    """What one proposed change alters."""
+    """What one proposed change alters, with the changes that have to be made together with it."""
     # A preferred domain has no tier.
     facts = {name: value for name, value in change.facts.items() if name != "tier" or change.facts.get("mode") != "soft"}
     texts = (filled(text.of(language), facts, language) for text in phrases.CHANGES[change.kind])
-    return next((text for text in texts if text), change.kind.value)
+    own = next((text for text in texts if text), change.kind.value)
+    return phrases.AND.of(language).join((own, *(change_text(one, language) for one in change.also)))
 
 
 def owner_text(owner: Owner, language: Language = Language.EN) -> str:
@@ -165,10 +166,15 @@ def _attribution(seconds: Mapping[str, float]) -> str:
 
 
 def _changes(changes: Sequence[Change], language: Language) -> Iterator[str]:
-    rows = [(change_text(one, language), owner_text(one.owner, language), clean(one.command, MAX_DETAIL)) for one in changes]
+    rows = [(change_text(one, language), owner_text(one.owner, language), _command(one, language)) for one in changes]
     columns = [max(width(row[column]) for row in rows) for column in (0, 1)]
     for place, (text, owner, command) in enumerate(rows, 1):
         yield f"{place:>2} {padded(text, columns[0])}  {padded(owner, columns[1])}  {command}".rstrip()
+
+
+def _command(change: Change, language: Language) -> str:
+    commands = [clean(one.command, MAX_DETAIL) for one in (change, *change.also) if one.command]
+    return phrases.AND.of(language).join(commands)
 
 
 def _row(head: Text | None, text: str, language: Language) -> str:

@@ -14,7 +14,7 @@ trials or time interrupt before its smallest step is proven is left out.
     CARDS      cards, of: of each pod                     LIMIT     queue, rule (capability or deserved), resource, amount, of, more
     RESOURCES  resource, amount, of                       PRIORITY  class, value, of
     MODEL      model, of, nodes: that have it             WALLTIME  walltime, of
-    TIER       mode (hard or soft), tier, of              NODES     count, nodes, states (cordoned, cards, unhealthy, notReady)
+    TIER       mode (hard or soft), tier, of              NODES     count, among, nodes, states (cordoned, cards, unhealthy, notReady)
     SELECTOR   key, value ("" = without the key), of      MOVES     pods
 """
 

@@ -14,7 +14,7 @@ MOST_VALUES = 3
 _COMPARED, _SIMILAR = 256, 0.5
 
 #: Letters that are mistaken for digits.
-_ALIKE = str.maketrans("OIL", "011")
+_CONFUSED = str.maketrans("OIL", "011")
 
 N = TypeVar("N", bound=str)
 
@@ -32,7 +32,7 @@ def _parts(name: str) -> Iterable[str]:
 
 
 def _plain(name: str) -> str:
-    return name.upper().translate(_ALIKE)
+    return name.upper().translate(_CONFUSED)
 
 
 def patch(job: Job, spec: str) -> str:

@@ -59,7 +59,7 @@ def _nodes(start: Trial, columns: Columns, states: dict[int, str]) -> Knob:
                 chosen = rest
         count = len(chosen)
         if count == 1:
-            with suppress(SpentError):  # the proposal stands without the others
+            with suppress(SpentError):  # the proposal is proven without the others
                 for row in others:
                     if starts(with_rows(start, (row,))):
                         chosen = [*chosen, row]
@@ -70,6 +70,7 @@ def _nodes(start: Trial, columns: Columns, states: dict[int, str]) -> Knob:
             Owner.OPERATOR,
             {
                 "count": count,
+                "among": len(named),
                 "nodes": tuple(columns.names[row] for row in named),
                 "states": tuple(states[row] for row in named),
             },
