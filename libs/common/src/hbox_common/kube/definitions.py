@@ -9,6 +9,7 @@ from typing import Any
 
 from hbox_common.model import DEFAULT_QUEUE, VENDORS
 
+from .definitiontexts import described
 from .resources import HYPERNODES, PODGROUPS, QUEUES, Resource
 
 #: Label and field manager of what HBox installs.
@@ -46,9 +47,9 @@ _TOPOLOGY = _object(mode={**_STRING, "enum": ["hard", "soft"]}, highestTierAllow
 _CONDITION = dict.fromkeys(("type", "status", "reason", "message"), _STRING) | {"lastTransitionTime": _TIME}
 
 
-def _column(name: str, kind: str, path: str) -> dict[str, str]:
-    """What `kubectl get` shows."""
-    return {"name": name, "type": kind, "jsonPath": path}
+def _column(name: str, kind: str, path: str, *, wide: bool = False) -> dict[str, Any]:
+    """What `kubectl get` shows; a wide column only with `-o wide`."""
+    return {"name": name, "type": kind, "jsonPath": path, **({"priority": 1} if wide else {})}
 
 
 def _definition(
@@ -58,7 +59,7 @@ def _definition(
     *,
     spec: Any,
     status: Any,
-    columns: Sequence[Mapping[str, str]] = (),
+    columns: Sequence[Mapping[str, Any]] = (),
     subresource: bool = True,
 ) -> dict[str, Any]:
     group, plural = resource.group, resource.plural
@@ -77,7 +78,7 @@ def _definition(
                     "storage": True,
                     "subresources": {"status": {}} if subresource else {},
                     **({"additionalPrinterColumns": list(columns)} if columns else {}),
-                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": status}}},
+                    "schema": {"openAPIV3Schema": described(kind, _object(spec=spec, status=status))},
                 }
             ],
         },
@@ -148,6 +149,15 @@ POD_GROUP = _definition(
         conditions=_list(_object(**_CONDITION, transitionID=_STRING)),
         **dict.fromkeys(("running", "succeeded", "failed"), _INTEGER),
     ),
+    columns=(
+        _column("PHASE", "string", ".status.phase"),
+        _column("QUEUE", "string", ".spec.queue"),
+        _column("MIN", "integer", ".spec.minMember"),
+        _column("RUNNING", "integer", ".status.running"),
+        _column("AGE", "date", ".metadata.creationTimestamp"),
+        _column("CLASS", "string", ".spec.priorityClassName", wide=True),
+        _column("WAITS", "string", '.status.conditions[?(@.type=="Unschedulable")].message', wide=True),
+    ),
     # As Volcano's: its scheduler writes statuses with the object, and with a subresource they would be dropped without a word.
     subresource=False,
 )
@@ -167,6 +177,12 @@ HYPER_NODE = _definition(
         ),
     ),
     status=_object(conditions=_list(_object(**_CONDITION, observedGeneration=_LONG)), nodeCount=_LONG),
+    columns=(
+        _column("TIER", "integer", ".spec.tier"),
+        _column("TIER-NAME", "string", ".spec.tierName"),
+        _column("MEMBERS", "string", ".spec.members[0].type"),
+        _column("AGE", "date", ".metadata.creationTimestamp"),
+    ),
 )
 
 DEFINITIONS = (QUEUE, POD_GROUP, HYPER_NODE)
