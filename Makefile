@@ -82,7 +82,7 @@ check: install ## check format, lint, types, import contracts, generated documen
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy $(SOURCES)
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m hbox_common.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
+	@$(BIN)/python -m hbox_common.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md docs/reference/events
 	@$(BIN)/python -m hbox_common.reasons.page --check docs/reference
 	@$(BIN)/python -m hbox_cli.platform.chart --check helm/hbox
 	@$(BIN)/python -m hbox_cli.platform.rights --check helm/hbox docs/guides/rbac.md
@@ -110,7 +110,7 @@ format: install ## format the sources
 	@$(BIN)/ruff check --fix $(SOURCES)
 
 docs: install ## regenerate the generated documents
-	@$(BIN)/python -m hbox_common.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md
+	@$(BIN)/python -m hbox_common.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md docs/reference/events
 	@$(BIN)/python -m hbox_common.reasons.page --write docs/reference
 	@$(BIN)/python -m hbox_cli.platform.chart --write helm/hbox
 	@$(BIN)/python -m hbox_cli.platform.rights --write helm/hbox docs/guides/rbac.md

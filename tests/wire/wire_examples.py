@@ -8,6 +8,7 @@ and changes them; then write them anew, and look at the difference:
 
 from pathlib import Path
 
+from hbox_common.eventexamples import EXAMPLES as PUBLIC_EXAMPLES
 from hbox_common.events import (
     REGISTRY,
     Bind,
@@ -20,6 +21,7 @@ from hbox_common.events import (
     ClaimsAsked,
     ClaimsChanged,
     ClaimsPage,
+    CloudEvent,
     DeadLetter,
     EpochAsked,
     EpochSaid,
@@ -473,17 +475,20 @@ EXAMPLES: tuple[Event, ...] = (
     ),
     PodsAsked(asker="quota-ledger", pods=(PodAsked(uid=_fact.uid, namespace="research", name="train-0"),)),
     PodsRead(pods=(PodRead(uid=_fact.uid, standing=PodStanding.HOLDS, node=_fact.node, message="as it should be"),)),
+    *PUBLIC_EXAMPLES,
 )  # fmt: skip
 
 
 def golden_of(event: type[Event]) -> Path:
     """Where the bytes of this type's example are."""
+    if issubclass(event, CloudEvent):
+        return GOLDEN / f"{event.kind}.v{event.version}.json"
     return GOLDEN / f"{event.ce_type().removeprefix('io.hbox.v1.')}.msgpack"
 
 
 def main() -> None:
     GOLDEN.mkdir(exist_ok=True)
-    for old in GOLDEN.glob("*.msgpack"):
+    for old in GOLDEN.iterdir():
         old.unlink()
     for event in EXAMPLES:
         golden_of(type(event)).write_bytes(encode(event))

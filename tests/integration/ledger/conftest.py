@@ -11,7 +11,6 @@ import pytest
 from hbox_common.bus import EmbeddedServer
 from hbox_common.errors import Unavailable
 from hbox_common.events import (
-    CONTENT_TYPE,
     BindOutcome,
     Event,
     Outcome,
@@ -21,6 +20,7 @@ from hbox_common.events import (
     PlansProposed,
     PodsObserved,
     decode,
+    headers,
 )
 from hbox_common.kube import KubeClient, apply, wait_established
 from hbox_common.kube.definitions import QUEUE
@@ -62,7 +62,7 @@ class Recorder:
     sent: list[tuple[str, Event]] = field(default_factory=list)
 
     async def publish_raw(self, type_: type[Event], body: bytes, *keys: str, message_id: str) -> None:
-        self.sent.append((message_id, decode(body, {"ce-type": type_.ce_type(), "content-type": CONTENT_TYPE})))
+        self.sent.append((message_id, decode(body, headers(type_, source="", message_id=message_id, now=0.0))))
 
 
 @dataclass

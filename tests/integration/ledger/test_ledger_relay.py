@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import func, select
 
 from hbox_common.errors import Unavailable
-from hbox_common.events import BindDecided, Event
+from hbox_common.events import BindDecided, Event, QuotaChanged
+from hbox_common.model import Queue, QueueName
 from hbox_ledger import relay
 from hbox_ledger.adapters import tables
 
@@ -123,3 +124,28 @@ async def test_what_is_said_again_after_a_crash_has_the_id_that_it_had(
         before = await said(broker)
     async with kit.started(database_url) as running, relaying(running) as broker:
         assert (await said(broker))[:1] == before
+
+
+async def test_a_public_event_that_is_published_again_after_a_crash_has_the_same_id_and_body(
+    kit: Kit, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "FLUSH_S", 60.0)
+
+    async def published(broker: Broker) -> list[tuple[str, Event]]:
+        broker.away = False
+        return list(await until(lambda: [(id, event) for id, event in broker.sent if isinstance(event, QuotaChanged)]))
+
+    async with kit.started(database_url) as running, relaying(running) as broker:
+        await running.open()
+        await running.ledger.set_queues(Queue(QueueName("q"), deserved={"nvidia.com/gpu": 4}))
+        [(first_id, first)] = await published(broker)
+        assert isinstance(first, QuotaChanged)
+        assert first.id == first_id
+    async with kit.started(database_url) as running, relaying(running) as broker:
+        assert await published(broker) == [(first_id, first)]
+        await running.ledger.set_queues(Queue(QueueName("q"), deserved={"nvidia.com/gpu": 4}))
+        await running.ledger.set_queues(Queue(QueueName("q"), deserved={"nvidia.com/gpu": 5}))
+        found = await until(lambda: [event for _, event in broker.sent if isinstance(event, QuotaChanged)][1:])
+        assert [(one.data.old.deserved, one.data.new.deserved) for one in found] == [
+            ({"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 5})
+        ]

@@ -15,7 +15,7 @@ from hbox_common.bus.streams import LIMITS, config_of
 from hbox_common.events import REGISTRY, NodeStateChanged, Stream
 
 ROOT = Path(__file__).parents[3]
-FILES = [ROOT / "docs/reference/asyncapi.yaml", ROOT / "docs/reference/bus.md"]
+FILES = [ROOT / "docs/reference/asyncapi.yaml", ROOT / "docs/reference/bus.md", ROOT / "docs/reference/events"]
 DOCUMENT = document()
 
 

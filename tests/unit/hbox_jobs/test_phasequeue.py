@@ -19,15 +19,15 @@ def phase(text: str, at: float = NOW - 10.0) -> JobPhaseChanged:
     )  # fmt: skip
 
 
-def queue(*texts: str, most: int = 100) -> PhaseQueue:
-    made = PhaseQueue(most)
+def queue(*texts: str, most: int = 100) -> PhaseQueue[JobPhaseChanged]:
+    made = PhaseQueue[JobPhaseChanged](most)
     for text in texts:
         made.add(phase(text))
     made.validate()
     return made
 
 
-def take(waiting: PhaseQueue, limit: int = 100, *, over: str = "") -> str:
+def take(waiting: PhaseQueue[JobPhaseChanged], limit: int = 100, *, over: str = "") -> str:
     """`over`: jobs that are pending no more."""
     found = waiting.take(
         limit, now=NOW, rest_s=REST_S, is_news=lambda one: one.phase is not JobPhase.PENDING or one.job not in over.split()
@@ -52,7 +52,7 @@ def test_what_is_no_news_any_more_costs_no_turn() -> None:
 
 
 def test_a_phase_rests_and_one_from_before_the_clock_was_set_back_does_not() -> None:
-    waiting = PhaseQueue()
+    waiting = PhaseQueue[JobPhaseChanged]()
     assert waiting.wait_s(NOW, REST_S) is None
     waiting.add(phase("a1p", NOW - 0.25))
     assert waiting.wait_s(NOW, REST_S) == 0.25

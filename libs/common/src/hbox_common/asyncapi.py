@@ -1,9 +1,9 @@
-"""The bus reference, generated from the registry: an AsyncAPI 3.0.0 document for programs and a page of tables for people.
+"""The bus reference, generated from the registry: an AsyncAPI 3.0.0 document for programs, a page of tables for people, and JSON Schemas of public events.
 
-    python -m hbox_common.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md
-    python -m hbox_common.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
+    python -m hbox_common.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md docs/reference/events
+    python -m hbox_common.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md docs/reference/events
 
-A file's suffix selects the format. --check exits with 1 and one line that names the first difference.
+A file's suffix selects the format; a path without a suffix is the folder of the schemas. --check exits with 1 and one line that names the first difference.
 """
 
 import argparse
@@ -18,10 +18,12 @@ import yaml
 from pydantic.json_schema import models_json_schema
 
 from .bus.streams import LIMITS, Limits, config_of
+from .eventexamples import EXAMPLES
 from .events import (
     REGISTRY,
     ClaimsAsked,
     ClaimsPage,
+    CloudEvent,
     EpochAsked,
     EpochSaid,
     Event,
@@ -33,7 +35,7 @@ from .events import (
     UsageAsked,
     UsagePage,
 )
-from .events.codec import CONTENT_TYPE
+from .events.codec import CLOUD_EVENT, CONTENT_TYPE
 from .model.bounds import INT64_MAX
 
 VERSION = "1.0.0"
@@ -46,7 +48,7 @@ KEYS = {
     "queue": "a queue's name",
     "scheduler": "the instance of scheduler-core that proposed",
     "phase": "a job's phase, in lower case",
-    "job": "a job's id: the uid of its PodGroup, or of the bare pod",
+    "job": "a job's id: the uid of its PodGroup, or of the bare pod; `_`: the event is about no single job",
     "domain": "the third token of the subject that the message came on",
 }
 
@@ -82,6 +84,17 @@ _HEADERS = {
     },
 }
 
+_STRUCTURED_HEADERS = {
+    "type": "object",
+    "description": "CloudEvents 1.0 in structured mode: the attributes are in the body. The id that JetStream de-duplicates by is the event's `id`.",
+    "required": ["content-type", "Nats-Msg-Id"],
+    "properties": {
+        "content-type": {"const": CLOUD_EVENT},
+        "Nats-Msg-Id": {"type": "string"},
+        "traceparent": {"type": "string", "description": "of the job that the event is about"},
+    },
+}
+
 
 def document() -> dict[str, Any]:
     """The AsyncAPI document, as plain data."""
@@ -93,13 +106,17 @@ def document() -> dict[str, Any]:
             "version": VERSION,
             "description": "Messages of HBox's services over NATS JetStream. Generated from the code; do not edit.",
         },
+        "externalDocs": {
+            "description": "Subscribers of the public events in Python, Go and TypeScript",
+            "url": "../samples/events/README.md",
+        },
         "defaultContentType": CONTENT_TYPE,
         "servers": {"nats": {"host": "127.0.0.1:4222", "protocol": "nats", "description": "HBOX_NATS_URL"}},
         "channels": {t.__name__: _channel(t) for t in types},
         "operations": dict(_operations(types)),
         "components": {
             "messages": {t.__name__: _message(t) for t in types},
-            "schemas": {"Headers": _HEADERS, **_schemas(types)},
+            "schemas": {"Headers": _HEADERS, "CloudEventHeaders": _STRUCTURED_HEADERS, **_schemas(types)},
         },
     }
 
@@ -177,11 +194,26 @@ def _message(event: type[Event]) -> dict[str, Any]:
     message: dict[str, Any] = {"name": event.ce_type(), "title": event.__name__}
     if summary := _summary(event):
         message["summary"] = summary
-    return message | {
-        "contentType": CONTENT_TYPE,
-        "headers": {"$ref": "#/components/schemas/Headers"},
-        "payload": {"$ref": f"#/components/schemas/{event.__name__}"},
+    payload = {"$ref": f"#/components/schemas/{event.__name__}"}
+    if issubclass(event, CloudEvent):
+        return message | {
+            "contentType": CLOUD_EVENT,
+            "headers": {"$ref": "#/components/schemas/CloudEventHeaders"},
+            "payload": {"allOf": [_attributes(event), payload]},
+            "examples": [{"payload": one.attributes()} for one in EXAMPLES if type(one) is event],
+        }
+    return message | {"contentType": CONTENT_TYPE, "headers": {"$ref": "#/components/schemas/Headers"}, "payload": payload}
+
+
+def _attributes(event: type[CloudEvent]) -> dict[str, Any]:
+    """The schema of the attributes that are constant for a type."""
+    constants = {
+        "specversion": "1.0",
+        "type": event.ce_type(),
+        "datacontenttype": "application/json",
+        "dataschema": event.dataschema(),
     }
+    return {"required": list(constants), "properties": {name: {"const": value} for name, value in constants.items()}}
 
 
 def _schemas(types: Sequence[type[Event]]) -> dict[str, Any]:
@@ -193,6 +225,20 @@ def _schemas(types: Sequence[type[Event]]) -> dict[str, Any]:
         text = text.replace(f'"{long}"', f'"{module.title()}{short}"').replace(f'/{long}"', f'/{module.title()}{short}"')
     schemas: dict[str, Any] = json.loads(text, object_hook=_without_int64)
     return dict(sorted(schemas.items()))
+
+
+def schema_files() -> dict[str, str]:
+    """JSON Schemas of the `data` of public events, by file name."""
+    found = {}
+    for event in REGISTRY.values():
+        if issubclass(event, CloudEvent):
+            data = event.model_fields["data"].annotation
+            assert data is not None
+            schema: dict[str, Any] = json.loads(json.dumps(data.model_json_schema()), object_hook=_without_int64)
+            head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": event.dataschema()}
+            text = json.dumps(head | schema | {"title": event.ce_type(), "description": _summary(event)}, indent=2)
+            found[f"{event.kind}.v{event.version}.json"] = text + "\n"
+    return found
 
 
 def _without_int64(schema: dict[str, Any]) -> dict[str, Any]:
@@ -209,7 +255,8 @@ def page() -> str:
         "",
         "Every message is a msgpack map under CloudEvents headers (`ce-*`), with `Nats-Msg-Id` and, where a job is concerned, `traceparent`. A reader",
         "ignores fields that it does not know and sets aside in HBOX_DLQ what it cannot read. Keys in `{braces}` are one lower-case token each. Integers",
-        "have 64 bits at most.",
+        "have 64 bits at most. Messages of HBOX_CLOUDEVENTS are CloudEvents in JSON instead, with their attributes in the body ([events for",
+        "programs](../guides/events.md)); the schemas of their `data` are in [events/](events/).",
         "",
         "What programs of others may ask, in JSON, is listed and described by the services themselves, as micro services of NATS (`nats micro ls`):",
         "[the guide](../guides/integrators.md).",
@@ -260,7 +307,19 @@ def text_of(path: Path) -> str:
 
 def drift(path: Path) -> str:
     """The first difference of the file from what it has to say, in one line; empty where there is none."""
-    wanted = text_of(path).splitlines()
+    return _difference(path, text_of(path))
+
+
+def folder_drift(folder: Path) -> str:
+    """As `drift`, of the folder of schemas."""
+    wanted = schema_files()
+    if surplus := sorted(file.name for file in folder.glob("*.json") if file.name not in wanted):
+        return f"{folder / surplus[0]}: no public event has this name"
+    return next((found for name, text in wanted.items() if (found := _difference(folder / name, text))), "")
+
+
+def _difference(path: Path, text: str) -> str:
+    wanted = text.splitlines()
     try:
         found = path.read_text(encoding="utf-8").splitlines()
     except OSError as e:
@@ -280,15 +339,21 @@ def main(arguments: Sequence[str]) -> int:
     todo = parser.add_mutually_exclusive_group(required=True)
     todo.add_argument("--write", action="store_true", help="write the files")
     todo.add_argument("--check", action="store_true", help="exit with 1 where a file is out of date")
-    parser.add_argument("paths", nargs="+", type=Path, metavar="FILE", help="asyncapi.yaml or bus.md")
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="asyncapi.yaml, bus.md, or the folder of schemas")
     given = parser.parse_args(arguments)
     for path in given.paths:
-        if path.suffix not in (".yaml", ".md"):
-            parser.error(f"{path}: neither .yaml nor .md")
-        if given.write:
+        if path.suffix not in (".yaml", ".md", ""):
+            parser.error(f"{path}: neither .yaml nor .md, nor a folder")
+        if given.write and not path.suffix:
+            path.mkdir(parents=True, exist_ok=True)
+            for old in path.glob("*.json"):
+                old.unlink()
+            for name, text in schema_files().items():
+                (path / name).write_text(text, encoding="utf-8")
+        elif given.write:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text_of(path), encoding="utf-8")
-        elif difference := drift(path):
+        elif difference := drift(path) if path.suffix else folder_drift(path):
             print(f"{difference}; run `make docs`", file=sys.stderr)  # noqa: T201  this is a command
             return 1
     return 0

@@ -34,7 +34,7 @@ class TokenBucket:
         return True
 
     def spend(self, count: int) -> None:
-        """Spend tokens; `count` is at most `available`."""
+        """Spend tokens. If `count` exceeds `available`, none are available until the rest is made up for."""
         self._tokens -= count
 
     def give_back(self) -> None:

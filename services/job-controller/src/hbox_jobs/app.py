@@ -13,6 +13,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.events import (
     BindDecided,
     BindOutcome,
+    CloudEvent,
     Event,
     EvictionReceipt,
     JobPhase,
@@ -59,6 +60,7 @@ from .adapters.writes import KubeWriter
 from .api import Api
 from .core.feedback import Feedback
 from .core.jobs import Jobs
+from .core.lifecycle import LIFECYCLE, Entered, Stage
 from .core.phases import is_news
 from .core.routing import Routing
 from .settings import JobControllerSettings
@@ -442,11 +444,12 @@ class JobController:
         ]
 
     async def _phases(self) -> None:
-        """Publish the phases of each job in the order in which it entered them; each is retried until the broker has it.
+        """Publish the phases of each job, and its public events, in the order in which it entered them; each is retried until the broker has it.
 
         If a job is older than this process, the previous process may have published its first phase.
         """
         listed, published = self.jobs.ids(), dict[JobId, JobPhase]()
+        stages: dict[JobId, Stage] = {}
         full = TokenBucket(rate_per_s=self._settings.phases_per_s, burst=PHASES_AT_ONCE)
         slow = TokenBucket(rate_per_s=BUSY_SHARE * self._settings.phases_per_s, burst=PHASES_AT_ONCE)
         while True:
@@ -461,56 +464,81 @@ class JobController:
                 continue
             bucket = slow if waiting.age_s(wall) < PHASES_PATIENCE_S and self._announcer.busy() else full
             limit = bucket.available(now := monotonic_s())
-            if limit == 0:
+            if limit <= 0:
                 await asyncio.sleep(bucket.wait_s(now))
                 continue
             phases = self.jobs.take_phases(limit, now=wall, rest_s=PHASE_REST_S)
-            bucket.spend(len(phases))
-            if listed or published:
-                phases = await self._news(phases, listed, published)
+            if doubtful := [phase for phase in phases if phase.job in listed]:
+                await self._look_up(doubtful, published, stages)
+                listed.difference_update(phase.job for phase in doubtful)
             async with asyncio.TaskGroup() as group:
                 for phase in phases:
-                    self._traces.entered(phase)
-                    group.create_task(self._publish_phase(phase))
+                    events = stages.setdefault(phase.job, Stage()).follow(phase)
+                    if phase.phase is JobPhase.DELETED:
+                        del stages[phase.job]
+                    news = not phase.rejected and is_news(phase.phase, published.get(phase.job))
+                    if news:
+                        published.pop(phase.job, None)
+                        self._traces.entered(phase)
+                    bucket.spend(news + len(events))
+                    group.create_task(self._publish_entered(phase, events, news=news))
             await asyncio.sleep(PHASES_WINDOW_S)
 
-    async def _news(
-        self, phases: Sequence[JobPhaseChanged], listed: set[JobId], published: dict[JobId, JobPhase]
-    ) -> list[JobPhaseChanged]:
-        """Drop phases that repeat the last one that an earlier process published. Jobs move from `listed` to `published` when looked up, and leave
-        `published` with their first new phase.
-        """
-        if doubtful := [phase for phase in phases if phase.job in listed]:
-            await self._look_up(doubtful, published)
-        listed.difference_update(phase.job for phase in doubtful)
-        news = [phase for phase in phases if is_news(phase.phase, published.get(phase.job))]
-        for phase in news:
-            published.pop(phase.job, None)
-        return news
+    async def _look_up(self, phases: Sequence[Entered], published: dict[JobId, JobPhase], stages: dict[JobId, Stage]) -> None:
+        """Add what an earlier process published about these jobs: the last phase, and the stage that follows from the last public events."""
+        keys = [(phase.queue, phase.job) for phase in phases]
+        published.update(
+            (event.job, event.phase)
+            for event in await self._last(JobPhaseChanged, [(None, *key) for key in keys])
+            if isinstance(event, JobPhaseChanged)
+        )
+        events: dict[JobId, list[CloudEvent]] = {}
+        for type_ in LIFECYCLE:
+            for event in await self._last(type_, keys):
+                if isinstance(event, LIFECYCLE):
+                    events.setdefault(event.data.job, []).append(event)
+        for phase in phases:
+            stages[phase.job] = Stage.after(events.get(phase.job, ()), published.get(phase.job))
 
-    async def _look_up(self, phases: Sequence[JobPhaseChanged], published: dict[JobId, JobPhase]) -> None:
-        """Add the last published phase of these jobs to `published`."""
+    async def _last(self, type_: type[Event], keys: Sequence[tuple[str | None, ...]]) -> list[Event]:
         try:
             last = await insist(
-                lambda: self._bus.last(JobPhaseChanged, [(None, phase.queue, phase.job) for phase in phases]),
+                lambda: self._bus.last(type_, keys),
                 on_unavailable=lambda e: log.warning("earlier phases are not read yet: %s", e),
             )
         except InvalidRequest as e:
             log.warning("earlier phases cannot be read and are published again: %s", e)
-        else:
-            published.update((d.event.job, d.event.phase) for d in last if isinstance(d.event, JobPhaseChanged))
+            return []
+        return [delivery.event for delivery in last]
 
-    async def _publish_phase(self, phase: JobPhaseChanged) -> None:
-        message_id = f"{phase.job}.{phase.phase.value}.{phase.at:.6f}"
+    async def _publish_entered(self, entered: Entered, events: Sequence[CloudEvent], *, news: bool) -> None:
+        """Publish the events of a phase, then the phase (`news`): a successor that finds the phase published does not repeat the events."""
+        for event in events:
+            await self._publish_about(entered, event, event.keys, event.id)
+        if news:
+            phase = entered.changed
+            message_id = f"{phase.job}.{phase.phase.value}.{phase.at:.6f}"
+            await self._publish_about(entered, phase, (phase.phase.value, phase.queue, phase.job), message_id)
+            metrics.PHASES.labels(phase.phase.value).inc()
+
+    async def _publish_about(self, entered: Entered, event: Event, keys: tuple[str, ...], message_id: str) -> bool:
+        """Returns whether the broker has it."""
         try:
             await insist(
-                lambda: self._bus.publish(phase, phase.phase.value, phase.queue, phase.job, message_id=message_id),
+                lambda: self._bus.publish(event, *keys, message_id=message_id, traceparent=trace_of(entered.job)),
                 on_unavailable=lambda e: log.debug("phases wait: %s", e),
             )
         except InvalidRequest as e:
-            log.error("phase of job %s/%s (%s) cannot be published: %s", phase.namespace, phase.name, phase.phase, e)
-        else:
-            metrics.PHASES.labels(phase.phase.value).inc()
+            log.error(
+                "%s of job %s/%s (%s) cannot be published: %s",
+                event.ce_type(),
+                entered.namespace,
+                entered.name,
+                entered.phase,
+                e,
+            )
+            return False
+        return True
 
     async def _watch_health(self) -> None:
         conditions = {name: self._health.condition(name) for name in CONDITIONS}

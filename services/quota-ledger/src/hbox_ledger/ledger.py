@@ -21,7 +21,18 @@ from sqlalchemy import Connection
 
 from hbox_common.clock import Clock
 from hbox_common.errors import Bug, Conflict, Unavailable
-from hbox_common.events import OutcomesObserved, PlanAnswer, PlansProposed, PodAsked, PodRead, PodsObserved, Stream, encode
+from hbox_common.events import (
+    CloudEvent,
+    Event,
+    OutcomesObserved,
+    PlanAnswer,
+    PlansProposed,
+    PodAsked,
+    PodRead,
+    PodsObserved,
+    Stream,
+    encode,
+)
 from hbox_common.model import (
     DEFAULT_QUEUE,
     ROOT_QUEUE,
@@ -50,7 +61,7 @@ from . import metrics
 from .adapters import load, repair, rollup, tables
 from .adapters.journal import Head, Repeated
 from .caches import ChangedQueues, RecentIds
-from .core import arbitrate, kubelet_cards, lifecycle, recovery
+from .core import arbitrate, kubelet_cards, lifecycle, publicfacts, recovery
 from .core.accounts import budget, loans, usage
 from .core.accounts.history import DECAY, Decay
 from .core.chain import ASIDE, Record
@@ -67,7 +78,7 @@ from .kubelets import Kubelets
 from .messages import messages_of
 from .pace import Pace
 from .queuemetrics import QueueMetrics
-from .relay import WINDOW, Outgoing, Relay
+from .relay import WINDOW, Outgoing, Relay, message_id
 
 log = logging.getLogger(__name__)
 
@@ -190,7 +201,13 @@ class Ledger:
             step.names = loaded.state.numbers.take()
             index = loaded.state.index
             letters = [
-                Letter(epoch, number, message.event.ce_type(), message.keys, encode(message.event))
+                Letter(
+                    epoch,
+                    number,
+                    message.event.ce_type(),
+                    message.keys,
+                    encode(_identified(message.event, f"{epoch}-{number}")),
+                )
                 for number, message in enumerate(messages_of(step, epoch=epoch, index=index), start=1)
             ]
             with Batch(connection) as batch:
@@ -641,6 +658,7 @@ class Ledger:
             for queue, _, _ in changes if not gone else ():
                 budget.change(self.state, step, queue)
             for queue, _, _ in changes:
+                publicfacts.quota(self.state, step, queue, gone=gone)
                 self.state.rule(step, queue.name, None if gone else queue)
                 step.queues.add(queue.name)
 
@@ -665,6 +683,7 @@ class Ledger:
             state, journal = self.state, self._journal
             step = state.step(self._clock())
             decide(step)
+            publicfacts.drained(state, step)
             step.nominations = state.nominations.take_changes()
             step.names = state.numbers.take()
             usage.meter(step.made.values(), state.nodes)
@@ -717,11 +736,12 @@ class Ledger:
         out = []
         for message in messages_of(step, epoch=self.state.epoch, index=self.state.index):
             self._number += 1
-            letter = None
-            body = encode(message.event)
+            letter, letter_id = None, f"{self.state.epoch}-{self._number}"
+            event = _identified(message.event, letter_id)
+            body = encode(event)
             if durable:
-                letter = Letter(self.state.epoch, self._number, message.event.ce_type(), message.keys, body)
-            out.append(Outgoing(message.event, body, message.keys, f"{self.state.epoch}-{self._number}", letter))
+                letter = Letter(self.state.epoch, self._number, event.ce_type(), message.keys, body)
+            out.append(Outgoing(event, body, message.keys, letter_id, letter))
         return out
 
     def _publish(self, step: Step, outgoing: list[Outgoing]) -> None:
@@ -781,6 +801,10 @@ class Ledger:
         self.state, self._journal, self.gone, self._stale = state, loaded.journal, loaded.gone, False
         self._relay.restore(letters)
         log.warning("the books were read anew: %d live claims", len(state.live))
+
+
+def _identified(event: Event, letter: str) -> Event:
+    return event.identified(message_id(letter)) if isinstance(event, CloudEvent) else event
 
 
 def _waited_for(message: Outgoing) -> bool:

@@ -74,6 +74,7 @@ def messages_of(step: Step, *, epoch: Epoch, index: Index) -> list[Message]:
         ]
     out += [Message(refused, (refused.queue,)) for refused in step.refused]
     out += [Message(used, (used.queue,)) for used in step.budgets]
+    out += [Message(event, event.keys) for event in step.public]
     return out
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import CONTENT_TYPE, REGISTRY, Event, Stream, decode
+from hbox_common.events import CLOUD_EVENT, CONTENT_TYPE, REGISTRY, CloudEvent, Event, Stream, decode
 from hbox_common.insisting import insist
 from hbox_common.store import Letter, Store
 
@@ -35,13 +35,18 @@ AT_ONCE = 16
 #: What a lane holds at most, and what is read from the outbox at once.
 WINDOW, WINDOW_BYTES, READ = 1024, 16 * 2**20, 64
 
-LANES = (Stream.PLANS, Stream.DECISIONS, Stream.EVENTS)
+LANES = (Stream.PLANS, Stream.DECISIONS, Stream.EVENTS, Stream.CLOUD_EVENTS)
 
 
 class Publisher(Protocol):
     """The part of the bus that the relay needs."""
 
     async def publish_raw(self, type_: type[Event], body: bytes, *keys: str, message_id: str) -> None: ...
+
+
+def message_id(letter: str) -> str:
+    """By which the broker and consumers recognise repetitions of the letter with this id."""
+    return f"ledger-{letter}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,8 @@ class Relay:
 
     def _read(self, letter: Letter) -> Outgoing | None:
         try:
-            event = decode(letter.body, {"ce-type": letter.type, "content-type": CONTENT_TYPE})
+            cloud = issubclass(REGISTRY.get(letter.type, Event), CloudEvent)
+            event = decode(letter.body, {"ce-type": letter.type, "content-type": CLOUD_EVENT if cloud else CONTENT_TYPE})
         except InvalidRequest as e:
             log.error("outbox: letter %s cannot be read and is dropped: %s", letter.id, e)
             self._held.add(letter.id)
@@ -162,7 +168,10 @@ class Relay:
         try:
             await insist(
                 lambda: self._bus.publish_raw(
-                    type(outgoing.event), outgoing.body, *outgoing.keys, message_id=f"ledger-{outgoing.id}"
+                    type(outgoing.event),
+                    outgoing.body,
+                    *outgoing.keys,
+                    message_id=outgoing.event.own_id or message_id(outgoing.id),
                 ),
                 on_unavailable=waits,
                 every_s=RETRY_S,

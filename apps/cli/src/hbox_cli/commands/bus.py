@@ -32,7 +32,8 @@ _READER = click.option(
     "readers",
     multiple=True,
     metavar="NAME=QUEUE,...",
-    help="Add a user that may only subscribe to events of these queues.",
+    help="Add a user that may subscribe to events of these queues, keep a durable consumer of each, and send requests about them. NAME=*: events of all queues "
+    "and of nodes, without requests.",
 )
 
 

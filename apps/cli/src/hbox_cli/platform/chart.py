@@ -288,7 +288,7 @@ def schema() -> dict[str, Any]:
             tls=_closed("Secrets with certificates", secret=_NAME, clientSecret=_NAME),
             readers={
                 "type": "object",
-                "description": "users who hear what happens to these queues, and no more",
+                "description": "users that may read events of these queues and send requests about them; '*': events of all queues and of nodes",
                 "propertyNames": {"pattern": "^[a-z0-9-]+$"},
                 "additionalProperties": {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": "^[^,=]+$"}},
             },

@@ -41,7 +41,7 @@ class Publisher:
             type(event),
             encode(event),
             *keys,
-            message_id=message_id or new_id(),
+            message_id=message_id or event.own_id or new_id(),
             traceparent=traceparent,
             timeout_s=timeout_s,
             closes=event.closes,

@@ -60,6 +60,7 @@ LIMITS: dict[Stream, Limits] = {
         Limits(Stream.DECISIONS, "binds, evictions and cordons decided", 3 * DAY_S, 2 * GIB),
         Limits(Stream.OUTCOMES, "what became of decisions", 3 * DAY_S, 2 * GIB),
         Limits(Stream.EVENTS, "what integrators and people read", 7 * DAY_S, 2 * GIB),
+        Limits(Stream.CLOUD_EVENTS, "public events as CloudEvents in JSON", 7 * DAY_S, 2 * GIB),
         Limits(Stream.DEAD, "messages that a consumer could not process", 28 * DAY_S, GIB),
     )
 }

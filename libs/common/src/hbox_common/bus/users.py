@@ -43,6 +43,12 @@ DURABLES: Mapping[str, tuple[str, Stream]] = {
     "binder-nodes": ("binder", Stream.DECISIONS),
 }
 
+#: Begins the subjects of public events; the next tokens are the domain, the event, the queue (`_`: none), and the job or node.
+EVENTS_ROOT = "hbox.v2.event"
+
+#: In place of a reader's queues: all queues, and nodes.
+ALL_QUEUES = "*"
+
 _CONSUMER = "$JS.API.CONSUMER"
 _CONSUMING = ("CREATE", "INFO", "DELETE", "MSG.NEXT")
 
@@ -74,8 +80,17 @@ def users(readers: Iterable[str] = ()) -> dict[str, Permissions]:
 
 
 def read_only(name: str, queues: Iterable[str]) -> Permissions:
-    """Permissions of an external program: it receives the live events of these queues and sends requests about them to micro services, on subjects that contain
-    the queue and the reader, on which no other user may publish. Streams contain all queues, so it reads none."""
+    """Permissions of an external program: it receives the live events of these queues, reads their public events through durable consumers of its own, and
+    sends requests about them to micro services, on subjects that contain the queue and the reader, on which no other user may publish.
+
+    A consumer reads a whole stream unless it has a filter, so a reader may create only consumers whose filter is in the subject of the request: the broker
+    rejects the request if the consumer's configuration has another filter. `ALL_QUEUES`: the public events of all queues and of nodes.
+    """
+    if ALL_QUEUES in queues:
+        consumer = consumer_of(name)
+        return Permissions(
+            publish=_consuming(consumer, f"{EVENTS_ROOT}.>"), subscribe=(f"{EVENTS_ROOT}.>", f"{inbox_of(name)}.>")
+        )
     tokens = [token_of(queue) for queue in sorted(set(queues))]
     event_subjects = [
         ".".join(
@@ -86,7 +101,29 @@ def read_only(name: str, queues: Iterable[str]) -> Permissions:
         for queue in tokens
     ]
     asked = [f"{PREFIX}.*.*.{OF}.{queue}.{token_of(name)}" for queue in tokens]
+    for queue in sorted(set(queues)):
+        asked += _consuming(consumer_of(name, queue), events_of(queue))
     return Permissions(publish=tuple(asked), subscribe=(*sorted(event_subjects), f"{inbox_of(name)}.>"))
+
+
+def consumer_of(reader: str, queue: str = "") -> str:
+    """The name of a reader's durable consumer of HBOX_CLOUDEVENTS: of one queue, or of all. Names of readers contain no `_`, so two readers share none."""
+    return f"{token_of(reader)}_{token_of(queue)}" if queue else token_of(reader)
+
+
+def events_of(queue: str) -> str:
+    """The filter of a queue's public events."""
+    return f"{EVENTS_ROOT}.*.*.{token_of(queue)}.*"
+
+
+def _consuming(consumer: str, filter_: str) -> tuple[str, ...]:
+    stream = Stream.CLOUD_EVENTS
+    return (
+        f"{_CONSUMER}.CREATE.{stream}.{consumer}.{filter_}",
+        f"{_CONSUMER}.INFO.{stream}.{consumer}",
+        f"{_CONSUMER}.MSG.NEXT.{stream}.{consumer}",
+        f"$JS.ACK.{stream}.{consumer}.>",
+    )
 
 
 def authorization(keys: Mapping[str, str], others: Mapping[str, Permissions] | None = None) -> str:

@@ -33,6 +33,7 @@ class Stream(StrEnum):
     DECISIONS = "HBOX_DECISIONS"
     OUTCOMES = "HBOX_OUTCOMES"
     EVENTS = "HBOX_EVENTS"
+    CLOUD_EVENTS = "HBOX_CLOUDEVENTS"
     DEAD = "HBOX_DLQ"
 
 
@@ -98,6 +99,11 @@ class Event(BaseModel):
     def closes(self) -> bool:
         """Whether it is the last value of its subject: what it is about is gone. The broker keeps such a one for a day."""
         return False
+
+    @property
+    def own_id(self) -> str:
+        """The message id that the event itself determines; empty: the publisher chooses one."""
+        return ""
 
     @classmethod
     @cache

@@ -27,8 +27,11 @@ from hbox_common.model import VENDORS
 from hbox_common.model.bounds import sanitized
 
 from .base import NO_SCHEMA, REGISTRY, Event
+from .cloud import CloudEvent
 
 CONTENT_TYPE = "application/msgpack"
+#: Of public events: CloudEvents in structured mode, without `ce-*` headers.
+CLOUD_EVENT = "application/cloudevents+json"
 MESSAGE_ID = "Nats-Msg-Id"
 TRACEPARENT = "traceparent"
 #: Fingerprint of the writer's device settings (`Vendors.fingerprint`); absent if it has none.
@@ -54,6 +57,8 @@ _REASONS = 10
 
 def encode(event: Event) -> bytes:
     """The body. Raises InvalidRequest when it is larger than its type may be, or holds what no reader would take."""
+    if isinstance(event, CloudEvent):
+        return _structured(event)
     try:
         body = _ENCODER.encode(event.model_dump(by_alias=True) if _renames(type(event)) else event.__dict__)
     except (OverflowError, ValueError, TypeError, RecursionError) as e:
@@ -67,8 +72,21 @@ def encode(event: Event) -> bytes:
     return body
 
 
+def _structured(event: CloudEvent) -> bytes:
+    try:
+        body = msgspec.json.encode(event.attributes())
+    except (ValueError, TypeError, RecursionError) as e:
+        raise InvalidRequest(f"{event.ce_type()}: cannot be written ({type(e).__name__}: {sanitized(str(e), 200)})") from e
+    if len(body) > event.about.max_bytes:
+        raise InvalidRequest(f"{event.ce_type()}: {len(body)} bytes, {event.about.max_bytes} are allowed")
+    return body
+
+
 def headers(event: Event | type[Event], *, source: str, message_id: str, now: float, traceparent: str = "") -> dict[str, str]:
     """CloudEvents attributes, the de-duplication id and the trace context of one message. `now`: seconds since the epoch."""
+    if issubclass(event if isinstance(event, type) else type(event), CloudEvent):
+        out = {"content-type": CLOUD_EVENT, MESSAGE_ID: message_id}
+        return out | {TRACEPARENT: traceparent} if traceparent else out
     out = {
         "ce-specversion": "1.0",
         "ce-type": event.ce_type(),
@@ -97,9 +115,11 @@ def decode(
     Raises InvalidRequest with the fault unless it is a well-formed message of a known type. With `set_aside`, invalid items (`About.items`) are left out, and
     it is called once with the reasons; any other fault still raises.
     """
+    if header.get("content-type") == CLOUD_EVENT:
+        return _read_structured(body, types)
     name = header.get("ce-type", "")
     event = next((t for t in types if t.ce_type() == name), None) or REGISTRY.get(name)
-    if event is None:
+    if event is None or issubclass(event, CloudEvent):
         raise InvalidRequest(f"unknown message type {sanitized(name, 100)!r}")
     if header.get("content-type") != CONTENT_TYPE:
         raise InvalidRequest(f"{name}: content-type is {sanitized(str(header.get('content-type')), 100)!r}, not {CONTENT_TYPE}")
@@ -121,6 +141,24 @@ def decode(
         return _rest(event, raw, _wrong(e), set_aside)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as e:
         raise InvalidRequest(f"{name}: not a msgpack map ({type(e).__name__}: {sanitized(str(e), 200)})") from e
+
+
+def _read_structured(body: bytes, types: Sequence[type[Event]]) -> Event:
+    try:
+        raw = msgspec.json.decode(body, type=dict[str, Any])
+    except (ValueError, RecursionError) as e:
+        raise InvalidRequest(f"not a JSON object ({type(e).__name__}: {sanitized(str(e), 200)})") from e
+    name = str(raw.get("type", ""))
+    event = next((t for t in types if t.ce_type() == name), None) or REGISTRY.get(name)
+    if event is None or not issubclass(event, CloudEvent):
+        raise InvalidRequest(f"unknown event type {sanitized(name, 100)!r}")
+    if len(body) > event.about.max_bytes:
+        raise InvalidRequest(f"{name}: {len(body)} bytes, {event.about.max_bytes} are allowed")
+    try:
+        return event.model_validate(raw)
+    except ValidationError as e:
+        where, why = _wrong(e)[0]
+        raise InvalidRequest(sanitized(f"{name}: {'.'.join(map(str, where))}: {why}")) from e
 
 
 def _canonical(body: bytes) -> Any:

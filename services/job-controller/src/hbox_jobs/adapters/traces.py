@@ -7,11 +7,12 @@ this process: a job that was pending over a restart begins, in its trace, when i
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hbox_common.events import JobPhase, JobPhaseChanged
+from hbox_common.events import JobPhase
 from hbox_common.model import Job, JobId
 from hbox_common.telemetry import decided, record, record_root, recording
 
 from ..core.job import Record, traceparent_of
+from ..core.lifecycle import Entered
 from ..core.views import PodView
 
 _WAITS = frozenset({JobPhase.PENDING, JobPhase.WAITING})
@@ -64,7 +65,7 @@ class JobTraces:
             if not one.pods:
                 self._times.pop(one.key, None)
 
-    def entered(self, change: JobPhaseChanged) -> None:
+    def entered(self, change: Entered) -> None:
         """The job entered a phase."""
         if not self._on or change.phase in _WAITS or change.phase is JobPhase.EVICTED:
             return
@@ -74,12 +75,12 @@ class JobTraces:
         if change.phase is JobPhase.DELETED:
             self._open.pop(change.job, None)
 
-    def _end(self, key: str, job: Job, change: JobPhaseChanged) -> None:
+    def _end(self, key: str, job: Job, change: Entered) -> None:
         times = self._times.pop(key, None) or _Times(change.at)
         start = times.seen if 0.0 <= times.seen - job.created_at < _CREATION_STEP_S else job.created_at
         end = times.last_bound or change.at
         if times.last_bound:
-            record("observe", traceparent=job.traceparent, start=times.first_bound, end=end, bound=change.bound)
+            record("observe", traceparent=job.traceparent, start=times.first_bound, end=end, bound=change.changed.bound)
         record_root(
             "job",
             traceparent=job.traceparent,
@@ -89,6 +90,6 @@ class JobTraces:
             namespace=job.namespace,
             name=job.name,
             queue=job.queue,
-            members=change.members,
+            members=change.changed.members,
             phase=change.phase.value,
         )

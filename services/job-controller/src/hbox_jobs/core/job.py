@@ -13,15 +13,29 @@ Rules that are documented only here:
 - Until the PodGroup that pods name exists, they form one job with a problem, so that the user gets a message.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TypeAlias
 
 from hbox_common.events import JobPhase, JobVerdict
-from hbox_common.model import DEFAULT_QUEUE, VENDORS, GangPart, Job, JobId, PodGroupTask, PodRef, PodUid, QueueName, Resources
+from hbox_common.model import (
+    DEFAULT_QUEUE,
+    VENDORS,
+    CardSlice,
+    GangPart,
+    Job,
+    JobId,
+    NodeName,
+    PodGroupTask,
+    PodRef,
+    PodUid,
+    QueueName,
+    Resources,
+)
 from hbox_common.model.bounds import INT32_MAX, sanitized
 from hbox_common.model.devices import volcano
+from hbox_common.model.explanation import Outcome
 from hbox_common.model.ids import missing_group_job
 from hbox_common.model.job import GROUP_NOT_READ, VOLUMES_NOT_READY
 from hbox_common.model.ranks import ranks
@@ -108,6 +122,10 @@ class Record:
     read_up_to: int = 0  #: value of `arrived` at the start of the last read of its PodGroup
     read_version: int = 0  #: resourceVersion of the PodGroup as read; 0 = the watch has delivered it
     read_problem: str = ""  #: why its PodGroup, which has to be read before its pods are placed, could not be read
+    placed: tuple[
+        tuple[NodeName, Sequence[CardSlice]], ...
+    ] = ()  #: node and cards of its pods, when it last entered a phase with pods on nodes
+    rejected: tuple[str, ...] = ()  #: codes of the published rejections (`rejection_of`)
     # Counters, so that a pod of a gang does not have to visit all others:
     offered: int = 0  #: number of `pods` that may be preempted whatever their queue allows
     classes: dict[tuple[int, str], int] = field(default_factory=dict)  #: of live pods, by priority and class: how many
@@ -255,6 +273,15 @@ class Record:
                 add(t.gated, pod.shape.requests)
                 t.queue_gates += pod.queue_gate
         return t
+
+
+def rejection_of(record: Record) -> str:
+    """The code of the reason why the job cannot start as it is written, whatever becomes free; empty: it may start. A gang waits for a missing PodGroup."""
+    if record.job is not None and record.job.problem:
+        final = record.problem_reason in (INVALID_SPEC, PRIORITY_CLASS_NOT_FOUND) and not (record.gang and record.group is None)
+        return record.problem_reason if final else ""
+    verdict = record.verdict
+    return verdict.code if verdict is not None and verdict.outcome == Outcome.CHANGE else ""
 
 
 _NO_CLAIMS: Mapping[PodUid, tuple[str, ...]] = {}

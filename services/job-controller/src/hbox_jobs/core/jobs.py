@@ -53,10 +53,12 @@ from .job import (
     job_of,
     placed_of,
     preemptable_of,
+    rejection_of,
     traceparent_of,
     wait_code,
     waits_since,
 )
+from .lifecycle import Entered
 from .neighbours import Neighbours
 from .phasequeue import PhaseQueue
 from .phases import phase_of
@@ -154,7 +156,7 @@ class Jobs:
             str, str
         ] = {}  #: gangs whose PodGroup is being read now -> uid of the PodGroup at the start of the read
         self._revision = 0
-        self.phases = PhaseQueue()
+        self.phases = PhaseQueue[Entered]()
         self.pending = 0  #: jobs with pods to place and no reason why they wait
 
     @property
@@ -685,15 +687,17 @@ class Jobs:
             groups_left=tuple(self._groups_left),
         )
 
-    def take_phases(self, limit: int, *, now: float, rest_s: float = 0.0) -> list[JobPhaseChanged]:
+    def take_phases(self, limit: int, *, now: float, rest_s: float = 0.0) -> list[Entered]:
         """Phases that were entered `rest_s` ago or earlier, at most one of a job, of namespaces in turns. `now`: seconds since the epoch.
 
         That a job was pending is left out where that is over already.
         """
         return self.phases.take(limit, now=now, rest_s=rest_s, is_news=self._is_news)
 
-    def _is_news(self, phase: JobPhaseChanged) -> bool:
+    def _is_news(self, phase: Entered) -> bool:
         record = self.known(phase.job)
+        if phase.rejected:
+            return record is not None and rejection_of(record) == phase.rejected
         return phase.phase is not JobPhase.PENDING or (record is not None and record.phase is JobPhase.PENDING)
 
     def _settle(self, record: Record, withdrawn: list[tuple[JobId, int]], wall: float, now: float) -> Job | None:
@@ -730,6 +734,7 @@ class Jobs:
         if old is not None and old.id != new.id:
             self._end(record, old, withdrawn, tally, wall)
             record.announced, record.verdict, record.phase, old = False, None, None, None
+            record.placed, record.rejected = (), ()
             self._repeat_facts(record)
         self._by_id[new.id] = record.key
         if self._several:
@@ -766,6 +771,9 @@ class Jobs:
         phase = phase_of(record, tally)
         if phase is not record.phase:
             self._enter(record, phase, tally, record.reason if phase is JobPhase.WAITING else "", wall)
+        if (rejected := rejection_of(record)) and rejected not in record.rejected:
+            record.rejected = (*record.rejected, rejected)
+            self._publish_phase(record, JobPhase.WAITING, tally, record.reason, wall, rejected=rejected)
         again, record.again = record.again, False
         if record.unpublishable or record.held:
             if record.announced or (record.held and doubtful):
@@ -832,22 +840,28 @@ class Jobs:
         self._enter(record, JobPhase.DELETED, tally, "", wall)
 
     def _enter(self, record: Record, phase: JobPhase, tally: Tally, message: str, wall: float) -> None:
-        assert record.job is not None
         self.pending += (phase is JobPhase.PENDING) - (record.phase is JobPhase.PENDING)
         record.phase = phase
-        self.phases.add(
-            JobPhaseChanged(
-                job=record.job.id,
-                namespace=record.namespace,
-                name=record.name,
-                queue=record.job.queue,
-                phase=phase,
-                members=tally.live,
-                bound=tally.bound,
-                message=message,
-                at=wall,
-            )
+        if placed := tuple((pod.node, pod.slices) for pod in record.pods.values() if pod.node and not pod.deleting):
+            record.placed = placed
+        self._publish_phase(record, phase, tally, message, wall)
+
+    def _publish_phase(
+        self, record: Record, phase: JobPhase, tally: Tally, message: str, wall: float, *, rejected: str = ""
+    ) -> None:
+        assert record.job is not None
+        changed = JobPhaseChanged(
+            job=record.job.id,
+            namespace=record.namespace,
+            name=record.name,
+            queue=record.job.queue,
+            phase=phase,
+            members=tally.live,
+            bound=tally.bound,
+            message=message,
+            at=wall,
         )
+        self.phases.add(Entered(changed, record.placed, rejected))
 
     def _next_key(self, now: float, until: float, skip: Collection[str]) -> str | None:
         if (found := self._urgent.pop(skip)) is not None:

@@ -13,7 +13,7 @@ completes it.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hbox_common.events import GivenUp, Placement, Plan, PlanAnswer, PlansProposed, QueueRefused
+from hbox_common.events import GivenUp, Placement, Plan, PlanAnswer, PlanRefusal, PlanRefused, PlansProposed, QueueRefused
 from hbox_common.model import (
     PUBLIC,
     Claim,
@@ -94,6 +94,8 @@ def propose(state: LedgerState, step: Step, proposed: PlansProposed, answered: M
                     queue=plan.queue, job=plan.job, reason=verdict.refusal.reason, message=verdict.refusal.message, at=step.now
                 )
             )
+            refusal = PlanRefusal(queue=plan.queue, job=plan.job, code=verdict.refusal.reason)
+            step.public.append(PlanRefused.of(refusal, at=step.now))
 
 
 def _closed(state: LedgerState, epoch: Epoch, outdated: str) -> Refused | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from hbox_common.events import Bind, BudgetUsed, Evict, EvictionReceipt, HeldNomination, PlanAnswer, QueueRefused
+from hbox_common.events import Bind, BudgetUsed, CloudEvent, Evict, EvictionReceipt, HeldNomination, PlanAnswer, QueueRefused
 from hbox_common.model import Claim, ClaimId, ClaimState, Index, JobId, NodeName, PlanId, PodUid, QueueName, SchedulerId
 
 from .accounts.usage import Accrued
@@ -94,6 +94,7 @@ class Step:
     leaving: dict[PodUid, int] = field(default_factory=dict)  #: pods whose evictions were accepted -> grace period in seconds
     stayed: list[PodUid] = field(default_factory=list)  #: victims that may not be evicted now
     budgets: list[BudgetUsed] = field(default_factory=list)
+    public: list[CloudEvent] = field(default_factory=list)  #: without ids, which the outbox assigns
     usage: Accrued | None = None
     announce: bool = False  #: publish the epoch and index even if no claim changed
 

@@ -5,8 +5,20 @@ without an eviction. All amounts are those at the time of the decision.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
-from hbox_common.events import EvictedPod, EvictionReceipt, EvictionRule, Plan
+from hbox_common.events import (
+    MOST_NODES,
+    EvictedPod,
+    EvictionReceipt,
+    EvictionRule,
+    JobEvicted,
+    JobEviction,
+    Plan,
+    QueueReclaimed,
+    Reclaim,
+    places_of,
+)
 from hbox_common.model import (
     OFFLINE,
     Claim,
@@ -44,6 +56,7 @@ def for_plan(  # noqa: PLR0917  # whose, for whom, and by what right
     victims on nodes that the plan's queue has lent. Call it before the victims count as evicting.
     """
     asked: Resources = {}
+    reclaimed: list[ClaimRecord] = []
     for placement in plan.placements:
         add(asked, amounts_in(state.pool_of(placement.node), plan.requests[placement.requests]))
     for job, own in _by_job(records).items():
@@ -73,6 +86,10 @@ def for_plan(  # noqa: PLR0917  # whose, for whom, and by what right
             message = f"reclaimed for {head}: {'; '.join(_line(state.queues, one, names) for one in (*ours[:1], *theirs[:1]))}"
             returns = _returns(state, own, names)
         _write(state, step, job, own, rule, message, returns, plan=plan, moved=moved)
+        if rule is EvictionRule.RECLAIM:
+            reclaimed += own
+    if reclaimed:
+        _reclaimed(step, plan, reclaimed)
 
 
 def shuffled(state: LedgerState, step: Step, records: Sequence[ClaimRecord], message: str) -> None:
@@ -132,6 +149,34 @@ def _write(  # noqa: PLR0917  # pods, rule and texts of a receipt
             notice_s=state.notice_s if plan is not None else -1,
         )
     )
+    receipt = step.receipts[-1]
+    step.public.append(
+        JobEvicted.of(
+            JobEviction(
+                job=job,
+                namespace=claim.namespace,
+                queue=claim.queue,
+                code=rule,
+                plan=receipt.plan,
+                pods=tuple(record.claim.pod for record in records[:MOST_NODES]),
+                pods_kept=receipt.pods_kept,
+                cards_kept=receipt.cards_kept,
+                notice_s=receipt.notice_s,
+                **_places(records),
+            ),
+            at=step.now,
+        )
+    )
+
+
+def _reclaimed(step: Step, plan: Plan, records: Sequence[ClaimRecord]) -> None:
+    """Report what the plan's queue takes back."""
+    data = Reclaim(queue=plan.queue, job=plan.job, namespace=plan.namespace, name=plan.name, plan=plan.id, **_places(records))
+    step.public.append(QueueReclaimed.of(data, at=step.now))
+
+
+def _places(records: Iterable[ClaimRecord]) -> dict[str, Any]:
+    return dict(places_of((record.claim.node, record.claim.slices) for record in records))
 
 
 def _named(tree: QueueTree, asked: Resources, claim: Claim, queues: Iterable[QueueName]) -> list[str]:

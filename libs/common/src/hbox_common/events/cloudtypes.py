@@ -1,0 +1,179 @@
+"""The public events (`cloud`). They carry codes instead of sentences, and no name of another tenant: readers of a queue receive the events of that queue."""
+
+from enum import StrEnum
+from typing import ClassVar
+
+from hbox_common.model import JobId, NodeName, PlanId, QueueName, RefusalReason, Resources
+
+from .base import Event, register
+from .cloud import CloudEvent, Places, public
+from .public import EvictionRule
+
+
+class JobPlacement(Places):
+    """A job and the pods that it has on nodes."""
+
+    job: JobId
+    namespace: str
+    name: str
+    queue: QueueName
+    attempt: int  #: 1 for the first placement; an eviction or a loss of pods ends an attempt
+
+
+@register
+class JobPlaced(CloudEvent):
+    """All members of a job have nodes."""
+
+    kind: ClassVar = "job.placed"
+    about: ClassVar = public(kind, "job-controller")
+    data: JobPlacement
+
+
+@register
+class JobStarted(CloudEvent):
+    """The minimum of a job's pods runs."""
+
+    kind: ClassVar = "job.started"
+    about: ClassVar = public(kind, "job-controller")
+    data: JobPlacement
+
+
+class JobEnd(StrEnum):
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    DELETED = "deleted"
+
+
+class JobEnding(JobPlacement):
+    """`attempt` 0: the job ended without a place."""
+
+    code: JobEnd
+
+
+@register
+class JobFinished(CloudEvent):
+    """A job ended: its pods succeeded or failed, or its objects were deleted."""
+
+    kind: ClassVar = "job.finished"
+    about: ClassVar = public(kind, "job-controller")
+    data: JobEnding
+
+
+class JobRejection(Event):
+    """A job that cannot start as it is written, for the reason `code`."""
+
+    job: JobId
+    namespace: str
+    name: str
+    queue: QueueName
+    code: str
+    message: str  #: about the job's own objects; MOST_TEXT characters at most
+
+
+@register
+class JobRejected(CloudEvent):
+    """A job cannot start as it is written, whatever becomes free. It is published once per job and code."""
+
+    kind: ClassVar = "job.rejected"
+    about: ClassVar = public(kind, "job-controller")
+    data: JobRejection
+
+
+class JobEviction(Places):
+    """Evicted pods of a job: their nodes and cards."""
+
+    job: JobId
+    namespace: str
+    queue: QueueName
+    code: EvictionRule
+    plan: PlanId = PlanId("")  #: the same in the `queue.reclaimed` of the beneficiary; empty: no plan
+    pods: tuple[str, ...]  #: names; MOST_NODES at most
+    pods_kept: int  #: pods of the job that stay
+    cards_kept: int  #: whole cards and shares of cards that these hold
+    notice_s: int = -1  #: seconds that each pod has at most after its eviction notice; -1: as long as it requests
+
+
+@register
+class JobEvicted(CloudEvent):
+    """Pods of a job are being evicted. It is published with the decision, before the pods stop."""
+
+    kind: ClassVar = "job.evicted"
+    about: ClassVar = public(kind, "quota-ledger")
+    data: JobEviction
+
+
+class Reclaim(Places):
+    """Nodes and cards that a job of the queue takes back from other queues."""
+
+    queue: QueueName
+    job: JobId
+    namespace: str
+    name: str
+    plan: PlanId
+
+
+@register
+class QueueReclaimed(CloudEvent):
+    """A queue takes back resources from other queues: the evictions are decided."""
+
+    kind: ClassVar = "queue.reclaimed"
+    about: ClassVar = public(kind, "quota-ledger")
+    data: Reclaim
+
+
+class QueueQuota(Event):
+    """A queue's amounts in base units: `cpu` in thousandths of a core, memory in bytes, cards counted."""
+
+    guarantee: Resources
+    deserved: Resources
+    capability: Resources
+    weight: int
+    budget_card_hours: int | None = None  #: of a calendar month (UTC); null: no limit
+
+
+class QuotaChange(Event):
+    """`old` is null for a new queue, `new` for a deleted queue."""
+
+    queue: QueueName
+    old: QueueQuota | None = None
+    new: QueueQuota | None = None
+
+
+@register
+class QuotaChanged(CloudEvent):
+    """The amounts of a queue changed, or the queue was created or deleted. The ledger applies the new amounts from then on."""
+
+    kind: ClassVar = "queue.quota_changed"
+    about: ClassVar = public(kind, "quota-ledger")
+    data: QuotaChange
+
+
+class PlanRefusal(Event):
+    queue: QueueName
+    job: JobId
+    code: RefusalReason
+
+
+@register
+class PlanRefused(CloudEvent):
+    """The ledger refused a plan for a job of the queue."""
+
+    kind: ClassVar = "queue.refused"
+    about: ClassVar = public(kind, "quota-ledger")
+    data: PlanRefusal
+
+
+class NodeDrain(Event):
+    node: NodeName
+    uid: str
+    cordoned_by: str = ""  #: as written on the node; empty: unknown
+    reason: str = ""  #: likewise; MOST_TEXT characters at most
+
+
+@register
+class NodeDrained(CloudEvent):
+    """The last pod of a cordoned node ended that HBox placed or that holds cards."""
+
+    kind: ClassVar = "node.drained"
+    about: ClassVar = public(kind, "quota-ledger", "_.{node}")
+    data: NodeDrain

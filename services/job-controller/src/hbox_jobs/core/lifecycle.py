@@ -1,0 +1,176 @@
+"""Public events of a job's life (`hbox_common.events.cloud`): placed, started, finished, rejected.
+
+An attempt begins when all members of the job have nodes, and ends with the job or when the job falls below its minimum. The ids consist of job, attempt and
+event, so that a process that continues after another one repeats the ids of its predecessor: `Stage` is derived from the last events of the job in the stream.
+If a job skips a phase, because it changed faster than its phases are published, the events that belong to the skipped phase are made up.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from hbox_common.events import (
+    MOST_TEXT,
+    CloudEvent,
+    JobEnd,
+    JobEnding,
+    JobFinished,
+    JobPhase,
+    JobPhaseChanged,
+    JobPlaced,
+    JobPlacement,
+    JobRejected,
+    JobRejection,
+    JobStarted,
+    places_of,
+)
+from hbox_common.model import CardSlice, JobId, NodeName, QueueName
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A phase that a job entered, or (`rejected`: the code) the reason why it cannot start as it is written. `pods`: node and cards of each pod that has, or
+    had, a node."""
+
+    changed: JobPhaseChanged
+    pods: tuple[tuple[NodeName, Sequence[CardSlice]], ...] = ()
+    rejected: str = ""
+
+    @property
+    def job(self) -> JobId:
+        return self.changed.job
+
+    @property
+    def namespace(self) -> str:
+        return self.changed.namespace
+
+    @property
+    def name(self) -> str:
+        return self.changed.name
+
+    @property
+    def queue(self) -> QueueName:
+        return self.changed.queue
+
+    @property
+    def phase(self) -> JobPhase:
+        return self.changed.phase
+
+    @property
+    def at(self) -> float:
+        return self.changed.at
+
+
+#: Types of the events below.
+LIFECYCLE = (JobPlaced, JobStarted, JobFinished, JobRejected)
+
+
+class Reached(IntEnum):
+    """What the newest attempt has reached."""
+
+    NOTHING = 0
+    PLACED = 1
+    STARTED = 2
+    FINISHED = 3
+
+
+_ENDS = {JobPhase.SUCCEEDED: JobEnd.SUCCEEDED, JobPhase.FAILED: JobEnd.FAILED, JobPhase.DELETED: JobEnd.DELETED}
+
+
+@dataclass(slots=True)
+class Stage:
+    """What was published about one job. `finished`: the last attempt that was reported as finished; -1: none."""
+
+    attempt: int = 0
+    reached: Reached = Reached.NOTHING
+    finished: int = -1
+    rejected: str = ""  #: the last code
+
+    @classmethod
+    def after(cls, events: Iterable[CloudEvent], phase: JobPhase | None) -> "Stage":
+        """What an earlier process published: the last event of each type, and the last phase."""
+        stage = cls()
+        for event in events:
+            match event:
+                case JobPlaced():
+                    stage._raise(event.data.attempt, Reached.PLACED)
+                case JobStarted():
+                    stage._raise(event.data.attempt, Reached.STARTED)
+                case JobFinished():
+                    stage.finished = event.data.attempt
+                    stage._raise(event.data.attempt, Reached.FINISHED)
+                case JobRejected():
+                    stage.rejected = event.data.code
+        if phase in (JobPhase.PENDING, JobPhase.WAITING, JobPhase.EVICTED):
+            stage.reached = Reached.NOTHING
+        return stage
+
+    def _raise(self, attempt: int, reached: Reached) -> None:
+        self.attempt, self.reached = max((self.attempt, self.reached), (attempt, reached))
+
+    def follow(self, entered: Entered) -> list[CloudEvent]:
+        """The events of this phase, in order; the stage moves on."""
+        if entered.rejected:
+            return self._reject(entered)
+        if (end := _ENDS.get(entered.phase)) is not None:
+            return self._finish(entered, end)
+        if entered.phase is JobPhase.BOUND:
+            return self._place(entered)
+        if entered.phase is JobPhase.RUNNING:
+            return [*self._place(entered), *self._start(entered)]
+        self.reached = Reached.NOTHING
+        return []
+
+    def _place(self, entered: Entered) -> list[CloudEvent]:
+        if self.reached in (Reached.PLACED, Reached.STARTED):
+            return []
+        self.attempt, self.reached = self.attempt + 1, Reached.PLACED
+        return [JobPlaced.of(JobPlacement(**self._data(entered)), at=entered.at, id=self._id(entered, "placed"))]
+
+    def _start(self, entered: Entered) -> list[CloudEvent]:
+        if self.reached is Reached.STARTED:
+            return []
+        self.reached = Reached.STARTED
+        return [JobStarted.of(JobPlacement(**self._data(entered)), at=entered.at, id=self._id(entered, "started"))]
+
+    def _finish(self, entered: Entered, end: JobEnd) -> list[CloudEvent]:
+        if self.reached is Reached.FINISHED:
+            return []
+        events: list[CloudEvent] = []
+        if end is not JobEnd.DELETED and entered.pods:
+            events += self._place(entered)
+        if end is JobEnd.SUCCEEDED and self.reached is Reached.PLACED:
+            events += self._start(entered)
+        if self.attempt == self.finished:  # it had new pods since then, and they got no nodes
+            self.attempt += 1
+        self.reached, self.finished = Reached.FINISHED, self.attempt
+        ending = JobEnding(**self._data(entered), code=end)
+        return [*events, JobFinished.of(ending, at=entered.at, id=self._id(entered, "finished"))]
+
+    def _reject(self, entered: Entered) -> list[CloudEvent]:
+        if self.rejected == entered.rejected:
+            return []
+        self.rejected = entered.rejected
+        data = JobRejection(
+            job=entered.job,
+            namespace=entered.namespace,
+            name=entered.name,
+            queue=entered.queue,
+            code=entered.rejected,
+            message=entered.changed.message[:MOST_TEXT],
+        )
+        return [JobRejected.of(data, at=entered.at, id=f"{entered.job}.{entered.rejected}")]
+
+    def _data(self, entered: Entered) -> dict[str, Any]:
+        return {
+            "job": entered.job,
+            "namespace": entered.namespace,
+            "name": entered.name,
+            "queue": entered.queue,
+            "attempt": self.attempt,
+            **dict(places_of(entered.pods)),
+        }
+
+    def _id(self, entered: Entered, event: str) -> str:
+        return f"{entered.job}.{self.attempt}.{event}"
