@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pydantic import BaseModel, ConfigDict
 
 from hbox_common.bus import Endpoint
+from hbox_common.events.explain import ExplainAnswer, ExplainRequest, explain_endpoint
 from hbox_common.model import JobId, NodeName, QueueName
 from hbox_common.model.consolidation import Mode
 from hbox_common.model.shards import ONE_SHARD
@@ -140,16 +141,18 @@ class Api:
         defragmentation: Callable[[], DefragmentationAnswer],
         cards: Callable[[JobId], Sequence[tuple[Sequence[str], CardReasons]]],
         *,
+        explain: Callable[[ExplainRequest], ExplainAnswer],
         since: float,
         shard: str = "",
     ) -> None:
         self._decisions, self._defragmentation, self._cards, self._since = decisions, defragmentation, cards, since
-        self._shard = shard
+        self._explain, self._shard = explain, shard
 
     def endpoints(self) -> list[Endpoint]:
         about = "Why a job has its places: scores of the recent decisions, and who came second"
         defrag = "How fragmented idle cards are, and what would be moved for those who wait"
         cards = "What the cards of all nodes say to the pods of a job that waits"
+        explain = "Why a job waits: outcome, code, facts, nodes by code, and the smallest changes that start it"
         return [
             Endpoint(endpoint_of("cards", self._shard), cards, CardsRequest, CardsAnswer, self.cards),
             Endpoint(endpoint_of("decisions", self._shard), about, DecisionsRequest, DecisionsAnswer, self.decisions),
@@ -160,10 +163,14 @@ class Api:
                 DefragmentationAnswer,
                 self.defragmentation,
             ),
+            Endpoint(explain_endpoint(self._shard), explain, ExplainRequest, ExplainAnswer, self.explain),
         ]
 
     async def defragmentation(self, request: DefragmentationRequest) -> DefragmentationAnswer:  # noqa: ARG002  it has no parameters
         return self._defragmentation()
+
+    async def explain(self, request: ExplainRequest) -> ExplainAnswer:
+        return self._explain(request)
 
     async def cards(self, request: CardsRequest) -> CardsAnswer:
         return CardsAnswer(

@@ -33,6 +33,7 @@ from .core.queueing.jobs import JobState
 from .core.record.record import Head
 from .core.record.replay import scheduler_of
 from .core.scheduler import Scheduler
+from .explainanswer import explain_answer
 from .faults import CYCLE_S, Guard, Quarantine, SchedulingFault
 from .settings import SchedulerSettings
 
@@ -164,6 +165,7 @@ class SchedulerService:
             self.scheduler.decisions.of,
             self._defragmentation,
             self.scheduler.reports.card_reasons,
+            explain=lambda request: explain_answer(self.scheduler.reports, request, wall=wall_s(), clock=monotonic_s),
             since=head.wall,
             shard=settings.shard,
         )

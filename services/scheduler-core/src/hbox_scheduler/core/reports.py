@@ -12,6 +12,7 @@ from hbox_common.model import (
     PodUid,
 )
 from hbox_common.model.consolidation import Mode
+from hbox_common.model.explanation import Explanation, Outcome
 
 from .cluster import Columns
 from .cluster.facts import ClusterFacts
@@ -19,12 +20,17 @@ from .cluster.moves import FoundMoves
 from .cluster.reservations import Reservation
 from .explain.cards import CardReasons
 from .explain.changes import ChangeLimits, FoundChanges
+from .explain.outcomes import INVALID_SPEC, LEDGER_RECONCILING, NOT_TRIED_YET, headline_of, judged
 from .ledgerview import LedgerView
+from .placement.explanations import Explained, reclaiming, without_session
 from .placement.fragmentation import Fragmentation, fragmentation
 from .placement.trials import Trials
 from .queueing.jobs import Entry, JobState, WaitKey
 from .steps.context import SchedulerContext
 from .steps.preemptor import Preemptor
+
+#: States of jobs that wait for places.
+_WAITS = (JobState.ACTIVE, JobState.UNSCHEDULABLE, JobState.AWAITING_STATE, JobState.DELAYED, JobState.NOMINATED)
 
 #: Maximum jobs for which a preview searches moves, in queue order: each job that differs from its predecessors takes some milliseconds.
 PREVIEWED = 64
@@ -107,6 +113,58 @@ class Reports:
         if entry is None or self._ledger.frozen:
             return []
         return self._runner.card_reasons(entry, self._queues.all(), self._preemptor.nominations)
+
+    def explanation(self, job: JobId, wall: float) -> Explanation | None:
+        """Why the job waits, without changes and start; None if it waits for nothing. `wall`: seconds since the epoch. Takes as long as a session."""
+        found = self._explained(job)
+        if found is None:
+            return None
+        entry, (explained, _) = self._queue.entries[job], found
+        ahead = [one for one in self._queue.entries.values() if one.job.queue == entry.job.queue and one.state in _WAITS]
+        position = 1 + sum(1 for one in ahead if one.order < entry.order)
+        head, facts = explained.headline, explained.facts
+        return Explanation(
+            job=job,
+            name=f"{entry.job.namespace}/{entry.job.name}",
+            queue=entry.job.queue,
+            outcome=head.outcome,
+            code=head.code,
+            owner=head.owner,
+            at=wall,
+            revision=int(self._ledger.index),
+            since=entry.job.created_at,
+            facts=facts.facts | ({"ahead": position - 1} if head.code == NOT_TRIED_YET else {}),
+            need=facts.need,
+            have=facts.have,
+            position=position,
+            queued=max(len(ahead), position),
+            stages=tuple(explained.stages),
+            nodes=explained.nodes,
+        )
+
+    def failed_rules(self, job: JobId, node: NodeName) -> list[str] | None:
+        """Labels of all rules that the node fails for a pod of the job, in the order in which reasons are given; None if either is unknown."""
+        row = self._columns.row_of.get(node)
+        found = self._explained(job, row) if row is not None else None
+        return None if found is None else found[1]
+
+    def _explained(self, job: JobId, node: int = -1) -> tuple[Explained, list[str]] | None:
+        entry = self._queue.entries.get(job)
+        if entry is None or entry.state in (JobState.PROPOSED, JobState.SETTLED):
+            return None
+        if self._ledger.frozen:
+            return without_session(entry, judged(LEDGER_RECONCILING, Outcome.WAIT), ""), []
+        if (nomination := self._preemptor.nominations.get(job)) is not None:
+            return reclaiming(entry, nomination.waits_for, self._bookings), []
+        entry.update_pending(self._bookings)
+        if not entry.pending:
+            return None
+        cards = any(task.cards for task, _ in entry.pending)
+        if why := entry.problem() or self._queues.refusal(entry.job.queue, cards=cards):
+            return without_session(
+                entry, headline_of(why) or judged(INVALID_SPEC, Outcome.CHANGE), why, list(self._queues.all())
+            ), []
+        return self._runner.explained(entry, self._queues.all(), self._preemptor.nominations, node)
 
     def changes(self, job: JobId, limits: ChangeLimits, clock: Callable[[], float]) -> FoundChanges:
         """The smallest changes by which, alone, the job would start now; none for a job that does not wait. Changes no state. `clock`: seconds, monotonic."""

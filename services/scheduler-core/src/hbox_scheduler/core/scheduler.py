@@ -49,7 +49,7 @@ from .framework.views import Views
 from .framework.webhooks import Ask, no_webhooks
 from .ledgerview import LedgerView
 from .placement.domains import PlanDomains
-from .placement.plans import Plans
+from .placement.plans import Plans, reclaims
 from .placement.runner import PLACE, SessionRunner
 from .placement.sessions import Sessions
 from .policy import Policy, policy_from
@@ -499,8 +499,9 @@ class Scheduler(LedgerView):
     ) -> None:
         """Propose evictions for jobs without a place, and other places or victims for nominated jobs."""
         self._preemptor.add_all(freed, quotas_freed, rules_changed=bool(changed))
-        out.plans += self._renominations.search(self.index, now)
-        out.plans += self._preemptor.run(self.index, now, wall)
+        plans = [*self._renominations.search(self.index, now), *self._preemptor.run(self.index, now, wall)]
+        self._verdicts.put_all((reclaims(plan) for plan in plans if plan.placements), now)
+        out.plans += plans
         out.more |= self._preemptor.activated
 
     def _wake_at(self, now: float, wall: float) -> float | None:

@@ -15,6 +15,7 @@ from hbox_common.model import GroupPhase
 
 from ..cluster.arrays import Bools
 from ..cluster.entities import Gang, Member, QueueInfo, Status, SubGang
+from ..explain.labels import BY_PLACES_OF_OTHERS
 from ..framework.placing import FilterKey, NodePlacement, Placing, filter_key_of
 from ..framework.statement import OperationKind, Statement
 from ..framework.turns import ServiceOrder
@@ -137,13 +138,15 @@ class Serving:
         return member if self._batches.concerns(member) and not self._batches.bounded(member) else None
 
     def _note_fitting(self, statement: Statement, gang: Gang) -> None:
-        """Record how many members were placed, and why the next one did not fit after them."""
+        """Record how many members were placed, and by which rules their places exclude all others, apart from their resources."""
         outcome = self._session.outcome
         outcome.fitting[gang.id] = sum(
             len(done.members) for done in statement.operations if done.kind is OperationKind.ALLOCATE
         )
         if outcome.fitting[gang.id] and (left := next((one for one in gang.of(Status.PENDING) if not one.best_effort), None)):
-            outcome.next_ones[gang.id] = self._placing.reasons(left)
+            counts = self._placing.reasons(left).counts
+            if apart := [str(label) for label in BY_PLACES_OF_OTHERS if label in counts]:
+                outcome.apart[gang.id] = apart
 
     def _in_one_domain(self, pending: PendingMembers, untried: Mapping[SubGang, list[Member]]) -> bool:
         """Retry a gang with affinity to itself, since the first member's node fixed the domain of all others. Tries the domains of the affinity's topology key

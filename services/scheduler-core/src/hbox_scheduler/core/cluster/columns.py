@@ -84,7 +84,7 @@ class Batch:
 
 
 #: Taints by which Kubernetes marks the condition of a node.
-_CONDITIONS = frozenset(
+CONDITION_TAINTS = frozenset(
     f"node.kubernetes.io/{name}" for name in ("not-ready", "unreachable", "unschedulable", "network-unavailable")
 )
 
@@ -844,7 +844,7 @@ def _as_repaired(state: NodeState) -> NodeState:
         state,
         ready=True,
         unschedulable=False,
-        taints=tuple(taint for taint in state.taints if taint.key not in _CONDITIONS),
+        taints=tuple(taint for taint in state.taints if taint.key not in CONDITION_TAINTS),
         cards=tuple(
             replace(card, healthy=True, traits=None if card.traits is None else replace(card.traits, cordoned=False))
             for card in state.cards

@@ -72,6 +72,16 @@ class Label(StrEnum):
     NO_BACKFILL = "NoBackfill"  #: the pod asks for nothing, and the policy places no such pods
 
 
+#: Rules that the places of other pods decide, those of the same gang among them.
+BY_PLACES_OF_OTHERS = (
+    Label.VOLUME_NODE_MISMATCH,
+    Label.POD_AFFINITY,
+    Label.POD_ANTI_AFFINITY,
+    Label.POD_ANTI_AFFINITY_OF_OTHERS,
+    Label.SPREAD_SKEW,
+)
+
+
 def insufficient(resource: str) -> str:
     """kube-scheduler's words for a node with too little of a resource."""
     return f"Insufficient {resource}"

@@ -60,8 +60,9 @@ def _ordered(counts: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def tally(failures: Iterable[tuple[str, Bools]], rows: Ints, size: int) -> Reasons:
-    """Sum up the rules' answers, each a label and a mask `[size]`, in the order in which reasons are given, over the nodes `rows`."""
+def first_failed(failures: Iterable[tuple[str, Bools]], size: int) -> tuple[Ints, Ints, list[str]]:
+    """Of the rules' answers, each a label and a mask `[size]`, in the order in which reasons are given: `[size]` the number of the first that a node fails, -1
+    if it fails none; `[size]` how many it fails, those of cards as one; and the labels by number."""
     first = np.full(size, -1, dtype=np.int64)
     failed = np.zeros(size, dtype=np.int64)
     on_cards = np.zeros(size, dtype=np.bool_)
@@ -75,6 +76,12 @@ def tally(failures: Iterable[tuple[str, Bools]], rows: Ints, size: int) -> Reaso
         else:
             failed += fails
     failed += on_cards
+    return first, failed, labels
+
+
+def tally(failures: Iterable[tuple[str, Bools]], rows: Ints, size: int) -> Reasons:
+    """Sum up the rules' answers over the nodes `rows`."""
+    first, failed, labels = first_failed(failures, size)
     here = first[rows]
     counts = _by_label(here[here >= 0], labels)
     alone = here[(here >= 0) & (failed[rows] == 1)]

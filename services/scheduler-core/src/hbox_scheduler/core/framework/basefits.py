@@ -19,10 +19,19 @@ FITS = (PoolFit(), HostPorts(), ResourceFit(cards=False), CardFit(DEEP), Resourc
 
 
 def capacity_when_empty(columns: Columns, task: Task) -> Ints:
-    """`[N]`: the number of such pods for which each node has room when all nodes are empty; 0 for rows without a node."""
-    empty, rows = columns.emptied(), slice(0, columns.size)
+    """`[N]`: the number of such pods for which each node has room when all nodes are empty and all cards sound; 0 for rows without a node."""
+    return _capacity(columns.emptied(), task)
+
+
+def capacity_when_vacant(columns: Columns, task: Task) -> Ints:
+    """As `capacity_when_empty`, with the cards that are sound now."""
+    return _capacity(columns.vacant(), task)
+
+
+def _capacity(columns: Columns, task: Task) -> Ints:
+    rows = slice(0, columns.size)
     least = np.where(columns.alive[rows], NO_LIMIT, 0)
     for fit in FITS:
-        if (capacity := fit.capacity(empty, rows, task)) is not None:
+        if (capacity := fit.capacity(columns, rows, task)) is not None:
             np.minimum(least, capacity, out=least)
     return np.maximum(least, 0, out=least)

@@ -32,7 +32,6 @@ from ..cluster.running import RunningGangs
 from ..cluster.snapshot import Cluster
 from ..cluster.task import Task, passing
 from ..explain.labels import Label
-from ..explain.reasons import Reasons
 from ..topology.known import KnownTree
 from ..topology.tree import Tree, tree_of
 from .basefits import capacity_when_empty
@@ -125,8 +124,8 @@ class Outcome:
     verdicts: dict[str, str] = field(default_factory=dict)  #: gang id -> pending reason that concerns no node
     #: gang id -> members placed in its last turn, if they were too few
     fitting: dict[str, int] = field(default_factory=dict)
-    #: gang id -> why the first unplaced member of that turn did not fit
-    next_ones: dict[str, Reasons] = field(default_factory=dict)
+    #: gang id -> labels of rules by which the places of the first members excluded the others in that turn
+    apart: dict[str, list[str]] = field(default_factory=dict)
     moves: dict[str, FoundMoves] = field(default_factory=dict)  #: gang id -> moves that would make room for it, executed or not
     #: gang id -> victims that only their minimum run time, cool-down or an exhausted disruption budget protects from it
     protected: dict[str, str] = field(default_factory=dict)

@@ -106,9 +106,11 @@ class WaitReasons:
             return WaitReason(why)
         reasons = self.nodes(member)
         if reasons.fitting and (why := self._together(gang, member, needed)):
-            if (next_one := session.outcome.next_ones.get(gang.id)) is None or next_one.fitting:
+            if apart := session.outcome.apart.get(gang.id):
+                return WaitReason(f"{why}; their places exclude the others by {', '.join(apart)}", lacks_room=True)
+            if not reasons.counts:
                 return WaitReason(why, lacks_room=True)
-            return WaitReason(f"{why}; for the next one {next_one.headline()}", next_one, lacks_room=True)
+            return WaitReason(f"{why}; {reasons.headline()}", reasons, lacks_room=True)
         if reasons.fitting and not self._admits(member):
             return WaitReason(f"{Label.QUEUE_SHARE}: queue {gang.queue} holds all that the policy gives it now")
         if reasons.fitting and len(needed) > 1 and gang.id not in session.outcome.fitting:

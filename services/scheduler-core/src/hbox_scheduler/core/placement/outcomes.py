@@ -9,6 +9,7 @@ from hbox_common.model.consolidation import MoveTerms
 from ..cluster import Booking
 from ..cluster.entities import Member
 from ..cluster.task import Task
+from ..explain.outcomes import Headline
 from ..explain.reasons import Reasons
 from ..queueing.jobs import Entry
 
@@ -74,11 +75,12 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """Why a job gets nothing; `reasons` where it is about nodes; `lacks_room`: nothing but a change of nodes can help it."""
+    """Why a job gets nothing; `reasons` where it is about nodes; `headline`: of its explanation; `lacks_room`: nothing but a change of nodes can help it."""
 
     entry: Entry
     message: str
     reasons: Reasons | None
+    headline: Headline
     lacks_room: bool = False
 
 

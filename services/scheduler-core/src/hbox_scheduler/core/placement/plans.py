@@ -7,12 +7,14 @@ from itertools import groupby
 from operator import attrgetter
 
 from hbox_common.events import JobVerdict, Placement, Plan, Victim
-from hbox_common.model import Generation, PlanId, SchedulerId
+from hbox_common.model import VENDORS, Generation, PlanId, SchedulerId
+from hbox_common.model.explanation import Outcome
 
 from ..cluster import Booking, Bookings, Columns
 from ..cluster.entities import Member
 from ..cluster.task import Task
 from ..devices import layout_of
+from ..explain.outcomes import CARDS_RECLAIMED, Headline, headline_of, judged
 from ..explain.reasons import Reasons
 from ..queueing.jobs import Entry
 from .domains import PlanDomains
@@ -159,7 +161,26 @@ class Plans:
         return plan
 
 
-def verdict_of(entry: Entry, reasons: Reasons | None, message: str) -> JobVerdict:
+def verdict_of(entry: Entry, reasons: Reasons | None, message: str, headline: Headline | None = None) -> JobVerdict:
+    """`headline`: of the job's explanation; None: that of the code with which the message starts."""
+    found = headline or headline_of(message)
+    fields = {"code": found.code, "outcome": found.outcome, "owner": found.owner} if found is not None else {}
     if reasons is None:
-        return JobVerdict(job=entry.job.id, message=message)
-    return JobVerdict(job=entry.job.id, message=message, nodes=reasons.nodes, reasons=reasons.counts, sole=reasons.sole)
+        return JobVerdict(job=entry.job.id, message=message, **fields)
+    return JobVerdict(
+        job=entry.job.id,
+        message=message,
+        nodes=reasons.nodes - reasons.fitting,
+        reasons=reasons.counts,
+        sole=reasons.sole,
+        **fields,
+    )
+
+
+def reclaims(plan: Plan) -> JobVerdict:
+    """Of a job for which pods leave by this plan."""
+    cards = sum(VENDORS.asked(plan.requests[placement.requests]) for placement in plan.placements)
+    what = f"{cards} cards are" if cards else "resources are"
+    headline = judged(CARDS_RECLAIMED, Outcome.WAIT)
+    message = f"{CARDS_RECLAIMED}: {what} being reclaimed for it, from {len(plan.victims)} pods"
+    return JobVerdict(job=plan.job, message=message, code=headline.code, outcome=headline.outcome, owner=headline.owner)

@@ -10,6 +10,7 @@ from operator import attrgetter
 
 from hbox_common.model import JobId, Neighbour, PodUid, QueueName, QueueTree
 from hbox_common.model.consolidation import Mode
+from hbox_common.model.explanation import Outcome
 from hbox_common.model.rights import may_preempt
 
 from ..actions import revoke
@@ -22,10 +23,11 @@ from ..cluster.facts import ClusterFacts
 from ..cluster.moves import FoundMoves
 from ..cluster.task import Task
 from ..explain.cards import CardReasons
+from ..explain.outcomes import NOT_TRIED_YET, judged
 from ..framework import GroupPhase, Session
 from ..framework.conf import Conf
 from ..framework.hooks import DomainGradients, ShuffleVictims
-from ..framework.waiting import BACKFILL, KnownReasons, WaitReasons
+from ..framework.waiting import BACKFILL, KnownReasons, WaitReason, WaitReasons
 from ..plugins.arguments import Given
 from ..policy.ledgerrules import as_the_ledger_judges
 from ..policy.policy import Policy
@@ -33,6 +35,8 @@ from ..policy.registry import plugins_of
 from ..queueing.jobs import Entry
 from ..quotas.namespaces import NamespaceQuota
 from .entitlement import may_reclaim
+from .explanations import Explained, Explainer, failed_rules, judge
+from .headlines import Headlines, wants_of
 from .moves import MoveRecords
 from .outcomes import JobPlacement, Move, Placed, PodPlacement, Unplaced, Untried
 from .protection import ProtectionRecords
@@ -72,6 +76,7 @@ class SessionRunner:
         self._facts = facts
         self._quota = quota
         self._reasons = KnownReasons(columns)
+        self._headlines = Headlines(columns)
         self._walk = Walk()
         self.reservations = SessionReservations(sessions, columns, bookings, neighbours, facts)
         self.moves = MoveRecords(facts)
@@ -202,9 +207,32 @@ class SessionRunner:
                 for member in gang.of(Status.PENDING):
                     if member.task in found:
                         found[member.task][0].append(member.name)
-                    elif (told := reasons.cards(member)) is not None:
-                        found[member.task] = [member.name], told
+                    elif (of_cards := reasons.cards(member)) is not None:
+                        found[member.task] = [member.name], of_cards
             return list(found.values())
+
+    def explained(
+        self, entry: Entry, queues: QueueTree, leaving: Iterable[PodUid], node: int = -1
+    ) -> tuple[Explained, list[str]]:
+        """Why the job, alone, gets no places, and the labels of all rules that the node of a row fails for it. All that the session did is taken back."""
+        choices, self._columns.choices = self._columns.choices, None
+        try:
+            with self._sessions.open(self._placing, [entry], queues, leaving, trial=True) as (session, gangs):
+                gang = next(iter(gangs))
+                member = next(gang.of(Status.PENDING), gang.members[0])
+                rules = failed_rules(session, member, node) if node >= 0 else []
+                before = judge(session, member)
+                rooms = [self._headlines.rooms.of(session, one) for one, _ in wants_of(gang, member).kinds]
+                explainer = Explainer(session, member, before, self._bookings, rooms)
+                for action in self._placing.actions:
+                    run_action(action, session)
+                if any(one.gang is gang for one in session.outcome.bindings):
+                    waiting = WaitReason("")
+                    return explainer.explained(judged(NOT_TRIED_YET, Outcome.WAIT), waiting), rules
+                waiting = WaitReasons(session).of(member)
+                return explainer.explained(self._headlines.of(session, member, waiting), waiting), rules
+        finally:
+            self._columns.choices = choices
 
     def starts(self, entry: Entry, queues: QueueTree, leaving: Iterable[PodUid]) -> tuple[bool, int]:
         """Whether the job, alone, would get places on free resources, and by how many pods it misses its minimum (0 = unknown). All that the session did is
@@ -264,7 +292,19 @@ class SessionRunner:
                 by_gang.setdefault(gang, []).extend(members)
             self._arrange(by_gang)
             reasons = WaitReasons(session, self._reasons)
-            return [_found(session, gang, entry, by_gang.get(gang), reasons) for gang, entry in gangs.items()]
+            return [self._found(session, gang, entry, by_gang.get(gang), reasons) for gang, entry in gangs.items()]
+
+    def _found(
+        self, session: Session, gang: Gang, entry: Entry, bound: Sequence[Member] | None, reasons: WaitReasons
+    ) -> Placed | Unplaced | Untried:
+        if bound:
+            return Placed(entry, bound)
+        if gang in session.outcome.untried:
+            return Untried(entry)
+        member = next(gang.of(Status.PENDING), gang.members[0])
+        waiting = reasons.of(member)
+        headline = self._headlines.of(session, member, waiting)
+        return Unplaced(entry, waiting.message, waiting.reasons, headline, waiting.lacks_room)
 
     def _arrange(self, by_gang: Mapping[Gang, Sequence[Member]]) -> None:
         """Exchange the nodes of equal members of a gang so that ranks follow the fabric."""
@@ -324,14 +364,3 @@ class SessionRunner:
                 terms = found_moves.terms if found_moves is not None else None
                 found.append(JobPlacement(entry, placements, tuple(gone), tuple(moves.get(gang, ())), terms))
         return found
-
-
-def _found(
-    session: Session, gang: Gang, entry: Entry, bound: Sequence[Member] | None, reasons: WaitReasons
-) -> Placed | Unplaced | Untried:
-    if bound:
-        return Placed(entry, bound)
-    if gang in session.outcome.untried:
-        return Untried(entry)
-    waiting = reasons.of(next(gang.of(Status.PENDING), gang.members[0]))
-    return Unplaced(entry, waiting.message, waiting.reasons, waiting.lacks_room)

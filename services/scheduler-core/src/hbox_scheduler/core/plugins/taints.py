@@ -15,7 +15,8 @@ from ..explain.labels import Label
 #: No more digits than an int64 and some leading zeros have.
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,40}")
 
-_HARD = (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE)
+#: Effects that keep pods away.
+HARD = (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE)
 
 #: Set by Kubernetes together with `spec.unschedulable`, which NodeCondition has judged already.
 _CORDON = "node.kubernetes.io/unschedulable"
@@ -62,7 +63,7 @@ class Taints:
         sets = columns.descriptions.taint_sets
         if len(sets) == 1:
             return
-        bad = [any(not _judged(taint) for taint in untolerated(taints, task.tolerations, _HARD)) for taints in sets]
+        bad = [any(not _judged(taint) for taint in untolerated(taints, task.tolerations, HARD)) for taints in sets]
         yield Label.UNTOLERATED_TAINT, np.array(bad, dtype=np.bool_)[columns.descriptions.taints[rows]]
 
     def score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:

@@ -247,4 +247,4 @@ _NO_LIMIT = 1 << 30
 
 
 def _same_message(one: JobVerdict, other: JobVerdict) -> bool:
-    return (one.message, one.nodes, one.reasons, one.sole) == (other.message, other.nodes, other.reasons, other.sole)
+    return one.model_copy(update={"job": other.job}) == other

@@ -204,8 +204,8 @@ class Placer:
             match one:
                 case Placed(entry):
                     self._book(attempt, one)
-                case Unplaced(entry, message, reasons, lacks_room):
-                    self._wait(attempt, entry, verdict_of(entry, reasons, message), lacks_room=lacks_room)
+                case Unplaced(entry, message, reasons, headline, lacks_room):
+                    self._wait(attempt, entry, verdict_of(entry, reasons, message, headline), lacks_room=lacks_room)
                 case Untried(entry):
                     self._queue.give_back(entry)
                     untried += 1
@@ -250,7 +250,7 @@ class Placer:
         if not entry.pending:
             attempt.settled.append(entry)
         elif problem := entry.problem():
-            attempt.failed.append((entry, JobVerdict(job=entry.job.id, message=problem)))
+            attempt.failed.append((entry, verdict_of(entry, None, problem)))
         elif why := self._refusal(entry):
             self._wait(attempt, entry, verdict_of(entry, None, why), lacks_room=True)
         elif (verdict := self._classes.verdict_of_equal(entry)) is not None:

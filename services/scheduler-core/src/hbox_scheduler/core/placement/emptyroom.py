@@ -1,0 +1,88 @@
+"""Room for a pending pod if nothing ran on any node: whether its wait can end by itself.
+
+It depends on what the nodes are and not on what runs on them, so that it is kept by shape until a node is described anew.
+"""
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Ints
+from ..cluster.columns import CONDITION_TAINTS
+from ..cluster.entities import Member
+from ..cluster.task import Task
+from ..explain.labels import Label
+from ..explain.outcomes import PERMANENT, RETURNING
+from ..framework import Session
+from ..framework.basefits import capacity_when_empty, capacity_when_vacant
+from ..plugins.taints import HARD, untolerated
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyRoom:
+    """`[N]`: how many such pods each node would hold: `ever` with all nodes in service and all cards sound, `in_service` as nodes and cards are."""
+
+    ever: Ints
+    in_service: Ints
+
+
+class EmptyRooms:
+    """Of the shapes of pending pods."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._known: WeakKeyDictionary[Task, EmptyRoom] = WeakKeyDictionary()
+        self._described = -1
+
+    def of(self, session: Session, member: Member) -> EmptyRoom:
+        """For pods like this one."""
+        if not session.by_shape(member):
+            return _empty_room(session, member)
+        if self._described != self._columns.described.end:
+            self._described = self._columns.described.end
+            self._known.clear()
+        found = self._known.get(member.task)
+        if found is None:
+            found = self._known[member.task] = _empty_room(session, member)
+        return found
+
+
+def _empty_room(session: Session, member: Member) -> EmptyRoom:
+    columns, task = session.columns, member.task
+    rows = slice(0, columns.size)
+    lasting, out = lasting_rules(session, member)
+    never = ~columns.alive[rows]
+    for _, fails in lasting:
+        never |= fails
+    ever = np.where(never, 0, capacity_when_empty(columns, task))
+    sound = bool((columns.card_ok[rows] == (columns.card_index[rows] >= 0)).all())
+    now = ever if sound else np.minimum(capacity_when_vacant(columns, task), ever)
+    return EmptyRoom(ever, np.where(out, 0, now))
+
+
+def lasting_rules(session: Session, member: Member) -> tuple[list[tuple[str, Bools]], Bools]:
+    """Label and mask `[N]` of the plugins' rules that no pod, time or repair changes; and `[N]` nodes that are out of service."""
+    columns = session.columns
+    found: list[tuple[str, Bools]] = []
+    out = np.zeros(columns.size, dtype=np.bool_)
+    if session.pools and (there := session.pools.allowed(member)) is not None:
+        found.append((str(Label.NODE_POOL), ~there))
+    for label, fails in session.masks(member, columns):
+        if label in RETURNING:
+            out |= fails
+        elif label == Label.UNTOLERATED_TAINT:
+            by_condition = fails & _tolerates_but_conditions(columns, member.task)
+            out |= by_condition
+            found.append((label, fails & ~by_condition))
+        elif label in PERMANENT:
+            found.append((label, fails))
+    return found, out
+
+
+def _tolerates_but_conditions(columns: Columns, task: Task) -> Bools:
+    """`[N]`: nodes that the pod would tolerate without the taints that mark a node's condition."""
+    lasting = [[taint for taint in taints if taint.key not in CONDITION_TAINTS] for taints in columns.descriptions.taint_sets]
+    allowed = [not untolerated(taints, task.tolerations, HARD) for taints in lasting]
+    return np.array(allowed, dtype=np.bool_)[columns.descriptions.taints[: columns.size]]

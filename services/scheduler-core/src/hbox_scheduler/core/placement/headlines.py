@@ -1,0 +1,204 @@
+"""The head of a pending job's explanation: code, what ends its wait, and who acts next.
+
+Computed for each job that a session did not place, from what its reasons have found already and the room on empty nodes, which is kept by shape.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hbox_common.model import VENDORS, QueueName, Resources
+from hbox_common.model.explanation import Outcome
+from hbox_common.model.resources import add
+from hbox_common.reasons import code_of_message
+
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Ints
+from ..cluster.entities import Gang, Member, Status
+from ..cluster.task import Task
+from ..explain.labels import Label
+from ..explain.outcomes import (
+    CARDS_RECLAIMED,
+    CARDS_SPREAD,
+    GANG_GATHERS,
+    GANG_PARTLY_FITS,
+    GANG_TOO_LARGE,
+    INSUFFICIENT_RESOURCE,
+    NO_NODES,
+    NODES_OUT_OF_SERVICE,
+    QUEUE_LIMIT_TOO_SMALL,
+    TOPOLOGY_TOO_SMALL,
+    Headline,
+    code_of_lack,
+    judged,
+)
+from ..explain.reasons import first_failed
+from ..framework import Session
+from ..framework.basefits import FITS
+from ..framework.placing import Placing
+from ..framework.waiting import WaitReason
+from ..topology.constraints import constraint_of
+from .emptyroom import EmptyRoom, EmptyRooms, lasting_rules
+
+#: Labels of nodes whose cards pods hold.
+_HELD = (Label.CARDS_IN_USE, Label.CARDS_TOO_FEW, Label.CARD_EXCLUSIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What has to start together: of each shape a member, and how many."""
+
+    kinds: Sequence[tuple[Member, int]]
+
+    @property
+    def pods(self) -> int:
+        return sum(count for _, count in self.kinds)
+
+
+def wants_of(gang: Gang, member: Member) -> Wants:
+    """Of the gang's pending members those that it needs to start, the given one first."""
+    short = max(gang.min_member - gang.ready, 1)
+    others = (one for one in gang.of(Status.PENDING) if one is not member and not one.best_effort)
+    counts: Counter[int] = Counter()
+    first: dict[int, Member] = {}
+    for _, one in zip(range(short), (member, *others), strict=False):
+        first.setdefault(id(one.task), one)
+        counts[id(one.task)] += 1
+    return Wants([(one, counts[key]) for key, one in first.items()])
+
+
+class Headlines:
+    """Of the jobs of one scheduler."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.rooms = EmptyRooms(columns)
+
+    def of(self, session: Session, member: Member, waiting: WaitReason) -> Headline:
+        """Of the gang of this member, which waits for this reason."""
+        if member.status is Status.PIPELINED:
+            return judged(CARDS_RECLAIMED if member.task.cards is not None else INSUFFICIENT_RESOURCE, Outcome.WAIT)
+        if member.status is Status.ALLOCATED:
+            return judged(GANG_GATHERS, Outcome.WAIT)
+        message = code_of_message(waiting.message)
+        if message is not None and message.outcome is not Outcome.WAIT:
+            return Headline(message.name, message.outcome, message.owner)
+        if not len(session.rows):
+            return judged(NO_NODES, Outcome.ESCALATE)
+        wants = wants_of(member.gang, member)
+        rooms = [self.rooms.of(session, one) for one, _ in wants.kinds]
+        if (code := never(session, wants, [room.ever for room in rooms])) is not None:
+            return judged(code, Outcome.CHANGE)
+        if exceeded_limit(session, wants) is not None:
+            return judged(QUEUE_LIMIT_TOO_SMALL, Outcome.CHANGE)
+        if lacks(session, wants, [room.in_service for room in rooms]):
+            return judged(NODES_OUT_OF_SERVICE, Outcome.ESCALATE)
+        if message is not None:
+            return Headline(message.name, message.outcome, message.owner)
+        return judged(_waits_for(session, member, waiting, rooms[0]), Outcome.WAIT)
+
+
+def lacks(session: Session, wants: Wants, rooms: Sequence[Ints]) -> bool:
+    """Whether nodes with this room hold too few of the pods, in all or in each domain that the gang may be in."""
+    allowed = domains(session, wants)
+    for (_, count), room in zip(wants.kinds, rooms, strict=True):
+        if int(room.sum()) < count:
+            return True
+        if allowed is not None and not (session.tree.sums(room)[allowed] >= count).any():
+            return True
+    return False
+
+
+def domains(session: Session, wants: Wants) -> Ints | None:
+    """Domains of the fabric of which the gang has to be in one; None: it may be anywhere."""
+    gang = wants.kinds[0][0].gang
+    if not session.topological or session.tree.root == 0:
+        return None
+    constraint = constraint_of(session.tree, gang)
+    if constraint is None or not constraint.hard:
+        return None
+    return np.flatnonzero(session.tree.tiers <= constraint.ceiling)
+
+
+def never(session: Session, wants: Wants, rooms: Sequence[Ints]) -> str | None:
+    """The code of the rule for which the pods do not fit on nodes with this room; None: they fit."""
+    if not lacks(session, wants, rooms):
+        return None
+    for (one, count), room in zip(wants.kinds, rooms, strict=True):
+        if not room.any():
+            return _lack(session, one)
+        if int(room.sum()) < count:
+            return GANG_TOO_LARGE
+    return TOPOLOGY_TOO_SMALL
+
+
+def exceeded_limit(session: Session, wants: Wants) -> tuple[QueueName, str, int, int] | None:
+    """The queue, on the path of the gang's, of which the pods alone exceed a limit: its name, the resource, what they request and the limit."""
+    gang = wants.kinds[0][0].gang
+    need: Resources = {}
+    for one, count in wants.kinds:
+        add(need, {name: count * units for name, units in one.task.requests.items()})
+    name: QueueName | None = gang.queue
+    seen: set[QueueName] = set()
+    while name is not None and name not in seen and (queue := session.queues.get(name)) is not None:
+        seen.add(name)
+        for resource, most in queue.capability.items():
+            if need.get(resource, 0) > most:
+                return name, resource, need[resource], most
+        name = queue.parent
+    return None
+
+
+def _lack(session: Session, member: Member) -> str:
+    """The code of the rule that keeps the pod from all nodes even when they are empty and in service: of those nodes that come nearest."""
+    columns, task = session.columns, member.task
+    empty, rows = columns.emptied(), slice(0, columns.size)
+    lasting, _ = lasting_rules(session, member)
+    fits = [found for fit in FITS for found in fit.failures(empty, rows, task)]
+    first, failed, labels = first_failed([*lasting, *fits], columns.size)
+    relevant = columns.alive[rows] & (first >= 0)
+    if task.cards is not None and (with_cards := relevant & _has_cards(columns, task)).any():
+        relevant = with_cards
+    alone = relevant & (failed == 1)
+    numbers = first[alone if alone.any() else relevant]
+    if not len(numbers):
+        return str(Label.CARDS_TOO_FEW) if task.cards is not None else INSUFFICIENT_RESOURCE
+    return code_of_lack(labels[int(np.bincount(numbers).argmax())], ever=True)
+
+
+def _has_cards(columns: Columns, task: Task) -> Bools:
+    """`[N]`: nodes with cards of the kind that the pod requests."""
+    vendor = VENDORS.of(task.requests)
+    there = np.asarray((columns.card_index[: columns.size] >= 0).any(axis=1))
+    return (
+        there
+        if vendor is None
+        else np.asarray(there & (columns.allocatable[columns.resource(vendor.cards), : columns.size] > 0))
+    )
+
+
+def _waits_for(session: Session, member: Member, waiting: WaitReason, room: EmptyRoom) -> str:
+    """The code of what running pods hold: of the nodes that would have room if they were empty."""
+    reasons, task = waiting.reasons, member.task
+    if reasons is None or not reasons.counts or reasons.fitting:
+        return GANG_PARTLY_FITS
+    placing = Placing(session)
+    first, _, labels = first_failed(placing.failures(member, session.columns), session.columns.size)
+    here = first[(room.in_service > 0) & (first >= 0)]
+    if not len(here):
+        return code_of_lack(max(reasons.counts, key=lambda label: reasons.counts[label]), ever=False)
+    label = labels[int(np.bincount(here).argmax())]
+    if task.cards is not None and label in _HELD:
+        free = free_cards(session.columns, task)[room.in_service > 0]
+        return CARDS_SPREAD if free.sum() >= task.cards.count else str(Label.CARDS_IN_USE)
+    return code_of_lack(label, ever=False)
+
+
+def free_cards(columns: Columns, task: Task) -> Ints:
+    """`[N]`: sound cards without a pod, of the models that the pod may use."""
+    rows = slice(0, columns.size)
+    free = columns.card_ok[rows] & (columns.card_pods[rows] == 0)
+    if task.cards is not None and task.cards.models:
+        free = free & columns.models_allowed(task.cards.models)[columns.card_model[rows]]
+    return np.asarray(free.sum(axis=1), dtype=np.int64)
