@@ -28,9 +28,10 @@ def register() -> None:
     settings.load_profile(FIXED)
 
 
-def examples(most: int, *, dear: bool = False, **more: Any) -> settings:
-    """For a test that tries `most` in `make fuzz`; `dear`: `make test` has half as many as of others; `more` as `hypothesis.settings` has it."""
-    fixed = _part(most) // DEAR if dear else _part(most)
+def examples(most: int, *, dear: bool = False, fixed: int | None = None, **more: Any) -> settings:
+    """For a test that tries `most` in `make fuzz`; `dear`: `make test` has half as many as of others; `fixed`: as many as this; `more` as
+    `hypothesis.settings` has it."""
+    fixed = fixed or (_part(most) // DEAR if dear else _part(most))
     return settings(max_examples=most if settings.get_current_profile_name() == RANDOM else fixed, **more)
 
 

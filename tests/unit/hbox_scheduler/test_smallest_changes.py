@@ -10,11 +10,13 @@ from hbox_common.model import CardRequest, HyperNode, Job, NodeName, Queue, Queu
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.explanation import Change, ChangeKind, Fact, Owner
 from hbox_common.model.queue import NO_CLASS
-from hbox_scheduler.core.explain.changes import ChangeLimits, FoundChanges
+from hbox_scheduler.core.explain.changes import Attempt, ChangeLimits, FoundChanges, Trial
+from hbox_scheduler.core.placement.trials import Trials
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
+from .test_defragmentation import spread
 from .test_large_jobs import CARDS, Days
 
 PATIENT = ChangeLimits(seconds=60.0)
@@ -123,6 +125,22 @@ def test_queue_that_does_not_exist_is_replaced_by_the_most_similar_one_that_the_
     assert of_kind(found.changes, ChangeKind.QUEUE) == [{"queue": "research", "of": "reserv"}]
 
 
+def test_queues_of_other_namespaces_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = world("n")
+    for name, namespaces in (("theirs", ("others",)), ("ours", ("default",)), ("open", ())):
+        simulation.scheduler.on_queue(Queue(QueueName(name), namespaces=namespaces))
+    tried: list[str] = []
+    attempt = Trials.attempt
+
+    def noted(trials: Trials, trial: Trial) -> Attempt:
+        tried.append(trial.job.queue)
+        return attempt(trials, trial)
+
+    monkeypatch.setattr(Trials, "attempt", noted)
+    changes(simulation, job("wide", cards=9))
+    assert list(dict.fromkeys(tried)) == ["default", "ours", "open"], "those for the namespace come first"
+
+
 def test_limits_of_a_queue_and_of_those_above_it_are_raised_as_far_as_needed() -> None:
     simulation = world(*names(4))
     simulation.scheduler.on_queue(Queue(QueueName("team"), capability={GPU: 10}))
@@ -170,6 +188,14 @@ def test_walltime_is_shortened_so_that_the_job_ends_before_a_gang_starts_on_rese
     assert facts == {"walltime": f"{int(left_s // 60)}m", "of": "10h"}
 
 
+def test_moves_that_pay_are_counted_and_name_no_pod() -> None:
+    simulation = spread("mode: preview")
+    found = changes(simulation, job("wide", cards=8, pods=2, min_member=2, created_at=simulation.now))
+    assert of_kind(found.changes, ChangeKind.MOVES) == [{"count": 4}]
+    (change,) = (one for one in found.changes if one.kind is ChangeKind.MOVES)
+    assert (change.owner, change.command) == (Owner.OPERATOR, "hbox defrag -o wide")
+
+
 def test_two_changes_are_proposed_together_if_none_alone_helps() -> None:
     simulation = world()
     simulation.put_nodes([node("n", cards=8, labels={"zone": "mars"})])
@@ -183,7 +209,7 @@ def test_job_that_starts_as_it_is_needs_no_change() -> None:
     simulation = world("n")
     simulation.submit([fits := job("fits", cards=1)])
     found = simulation.scheduler.reports.changes(fits.id, ChangeLimits(), lambda: 0.0)
-    assert found == FoundChanges((), 1, True)
+    assert found == FoundChanges((), 1, complete=True, starts=True)
 
 
 def test_search_ends_at_its_limits_of_trials_and_of_time() -> None:

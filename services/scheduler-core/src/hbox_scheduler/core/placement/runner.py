@@ -248,8 +248,6 @@ class SessionRunner:
 
     def makes_room(self, entry: Entry, queues: QueueTree, leaving: Iterable[PodUid]) -> bool:
         """Whether the policy would evict pods for the job, alone, so that it starts in their place. All that the session did is taken back."""
-        if not self.may_preempt(entry, queues):
-            return False
         with self._sessions.open(self._conf, [entry], queues, leaving, whole=True, trial=True) as (session, gangs):
             revoke.run(session)
             for action in self._conf.actions:

@@ -5,8 +5,11 @@ A trial opens a session of the policy for the job alone, with the rules and plug
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from hbox_common.model import Job, PodUid, Queue
+from hbox_common.model.consolidation import Mode
+from hbox_common.model.explanation import Change, ChangeKind, Owner
 
 from ..cluster import Bookings, Columns
 from ..cluster.facts import ClusterFacts
@@ -14,9 +17,13 @@ from ..explain.changes import Attempt, ChangeLimits, FoundChanges, Knob, Trial, 
 from ..explain.changes.ofjob import Tier, job_knobs
 from ..explain.changes.ofnodes import node_knobs
 from ..explain.changes.ofqueues import Rules, queue_knobs
+from ..queueing.jobs import Entry
 from ..queueing.schedulingqueue import SchedulingQueue
 from ..quotas.queues import Queues
 from .runner import SessionRunner
+
+#: The largest gang for which evictions are tried: with 10,000 cards a search takes 40 ms, and 5 ms for each pod.
+MOST_EVICTING = 16
 
 
 class Trials:
@@ -55,20 +62,43 @@ class Trials:
             yield from queue_knobs(job, rules)
             yield from node_knobs(start, self._columns)
 
-        return smallest_changes(self, start, knobs, limits, clock)
+        began = clock()
+        found = smallest_changes(self, start, knobs, limits, clock)
+        if found.starts or not found.complete or found.probes >= limits.probes or clock() - began >= limits.seconds:
+            return found
+        moves = self._moves(job)
+        return replace(found, changes=(*found.changes, *moves), probes=found.probes + 1)
+
+    def _moves(self, job: Job) -> Iterator[Change]:
+        """Moves of running pods that pay, where the policy does not make them by itself."""
+        entry = self._queue.tried(job)
+        if self._runner.moves_mode is Mode.ON:
+            return
+        for _, found in self._runner.preview_moves([entry], self._queues.all(), self._leaving(), self._facts.now):
+            if found.terms.pays:
+                yield Change(ChangeKind.MOVES, Owner.OPERATOR, {"count": found.terms.pods_moved}, "hbox defrag -o wide")
 
     def attempt(self, trial: Trial) -> Attempt:
         with self._different(trial):
-            entry = self._queue.tried(trial.job)
-            entry.update_pending(self._bookings)
-            if not entry.pending or entry.problem():
-                return Attempt(False)
-            if self._queues.refusal(trial.job.queue, cards=any(task.cards for task, _ in entry.pending)):
-                return Attempt(False)
-            starts, short = self._runner.starts(entry, self._queues.all(), self._leaving())
-            if not starts and trial.evicts:
-                starts = self._runner.makes_room(entry, self._queues.all(), self._leaving())
-            return Attempt(starts, short)
+            entry = self._entry(trial.job)
+            return Attempt(*self._runner.starts(entry, self._queues.all(), self._leaving())) if entry else Attempt(False)
+
+    def makes_room(self, trial: Trial) -> bool | None:
+        if self._runner.idle:
+            return None
+        with self._different(trial):
+            entry = self._entry(trial.job)
+            if entry is None or entry.need > MOST_EVICTING or not self._runner.may_preempt(entry, self._queues.all()):
+                return None
+            return self._runner.makes_room(entry, self._queues.all(), self._leaving())
+
+    def _entry(self, job: Job) -> Entry | None:
+        """The job as a session takes it; None: its queue, its PodGroup or its own state admits no placement."""
+        entry = self._queue.tried(job)
+        entry.update_pending(self._bookings)
+        cards = any(task.cards for task, _ in entry.pending)
+        refused = not entry.pending or entry.problem() or self._queues.refusal(job.queue, cards=cards)
+        return None if refused else entry
 
     @contextmanager
     def _different(self, trial: Trial) -> Iterator[None]:

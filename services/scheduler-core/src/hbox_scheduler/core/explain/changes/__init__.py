@@ -5,8 +5,9 @@ fewer pods, a queue with a higher limit, a node without its cordon. The engine f
 with the same rules, whose effects are taken back). So every change that is returned is proven on the state of this moment; it is not reserved.
 
 The search first tries the largest step of every knob, one trial each: what does not help at its largest is out. Of the others it finds the smallest step by
-bisection: that step starts the job, and the step before it does not. If no single change helps, it tries pairs in the same way. A change that the limits on
-trials or time interrupt before its smallest step is proven is left out.
+bisection: that step starts the job, and the step before it does not. It does so on free resources, then, where the policy may evict pods for the job, for
+smaller steps and other knobs with evictions. If no single change helps, it tries pairs in the same way. A change that the limits on trials or time interrupt
+before its smallest step is proven is left out.
 
 `ofjob` has the knobs of the job's own fields, `ofqueues` those of queues and rights, `ofnodes` those of nodes. Facts by kind, for the texts:
 

@@ -19,9 +19,6 @@ from .trial import Trial
 #: By resource, the unit in which limits are raised.
 _UNITS: Mapping[str, int] = {CPU: 1000, MEMORY: GIB, EPHEMERAL: GIB}
 
-#: The largest gang for which evictions are tried: with 10,000 cards a pod takes 5 ms.
-_MOST_PODS = 32
-
 #: PriorityClasses of Kubernetes' own pods.
 _SYSTEM = "system-"
 
@@ -41,7 +38,7 @@ def queue_knobs(job: Job, rules: Rules) -> Iterator[Knob]:
     yield from _queue(job, rules.queues)
     yield from _walltime(job, rules)
     yield from _limits(job, rules.queues)
-    if not is_offline(job.priority_class) and job.min_member - job.bound <= _MOST_PODS:
+    if not is_offline(job.priority_class):
         yield from _priority(job, rules)
         yield from _deserved(job, rules.queues)
 
@@ -128,7 +125,7 @@ def _raised(rule: _Rule, queue: Queue, resource: str, needed: Resources, used: M
     def turn(trial: Trial, step: int) -> Trial:
         raised = {**amounts, resource: amount(step)}
         changed = replace(queue, capability=raised) if rule is _Rule.CAPABILITY else replace(queue, deserved=raised)
-        return replace(trial, queues=(*trial.queues, changed), evicts=trial.evicts or evicts)
+        return replace(trial, queues=(*trial.queues, changed))
 
     def change(step: int, _: object) -> Change:
         text = quantity(resource, amount(step))
@@ -163,7 +160,7 @@ def _priority(job: Job, rules: Rules) -> Iterator[Knob]:
 
     def turn(trial: Trial, step: int) -> Trial:
         value, name = higher[step - 1]
-        return replace(trial, job=replace(trial.job, priority=value, priority_class=name), evicts=True)
+        return replace(trial, job=replace(trial.job, priority=value, priority_class=name))
 
     def change(step: int, _: object) -> Change:
         value, name = higher[step - 1]

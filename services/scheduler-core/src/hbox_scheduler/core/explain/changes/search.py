@@ -1,4 +1,4 @@
-"""The search over knobs: largest steps first, then bisection; pairs if no single knob helps."""
+"""The search over knobs: largest steps first, then bisection; on free resources, then with evictions; pairs if no single knob helps."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -26,18 +26,20 @@ class ChangeLimits:
 
 @dataclass(frozen=True, slots=True)
 class FoundChanges:
-    """`changes`: those of the user first, then the smaller ones; `probes`: trials made; `complete`: the limits interrupted nothing."""
+    """`changes`: those of the user first, then the smaller ones; `probes`: trials made; `complete`: the limits interrupted nothing; `starts`: the job starts
+    as it is."""
 
     changes: tuple[Change, ...] = ()
     probes: int = 0
     complete: bool = True
+    starts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
     """One kind of change with `steps` steps, from 1 on. `turn`: the trial after a step; `change`: the proposal for a step that helps, which may make further
     trials. `ordered`: a larger step helps at least as much as a smaller one; else the steps are alternatives, the preferred ones first. `guess`: the step that
-    is tried first; 0 = none. `evicts`: a step that helps evicts pods: tried after all others, and in no pair."""
+    is tried first; 0 = none. `evicts`: a step that helps evicts pods: not tried on free resources alone, and in no pair."""
 
     steps: int
     turn: Callable[[Trial, int], Trial]
@@ -62,68 +64,83 @@ def smallest_changes(
     return _Search(engine, start, limits, clock).run(knobs)
 
 
-def _left(found: tuple[Knob, int]) -> int:
-    """The least number of trials to the smallest step, from this one that helps."""
-    knob, step = found
-    return 0 if not knob.ordered or step == 1 else 1 if step == knob.guess else step.bit_length()
-
-
 class _Search:
     def __init__(self, engine: Engine, start: Trial, limits: ChangeLimits, clock: Callable[[], float]) -> None:
         self._engine, self._start, self._limits, self._clock = engine, start, limits, clock
         self._deadline = clock() + limits.seconds
         self._probes = 0
-        self._found: list[tuple[int, float, int, Change]] = []  #: owner, part of the knob's steps, order of finding
+        self._steps: dict[int, int] = {}  #: by place of the knob: the smallest step that helps
+        self._found: dict[tuple[int, ...], tuple[int, float, Change]] = {}  #: by places of knobs: owner, part of the steps
 
     def run(self, knobs: Knobs) -> FoundChanges:
-        complete = True
+        complete, starts = True, False
         try:
             attempt = self._attempt(self._start)
-            if not attempt.starts:
+            starts = attempt.starts or self._makes_room(self._start)
+            if not starts:
                 self._search([knob for knob in knobs(attempt) if knob.steps > 0])
         except SpentError:
             complete = False
-        self._found.sort(key=lambda one: one[:3])
-        return FoundChanges(tuple(change for *_, change in self._found), self._probes, complete)
+        found = sorted(self._found.items(), key=lambda one: (*one[1][:2], one[0]))
+        return FoundChanges(tuple(change for _, (*_, change) in found), self._probes, complete, starts)
 
     def _search(self, knobs: Sequence[Knob]) -> None:
-        free = [knob for knob in knobs if not knob.evicts]
-        self._singles(free)
-        self._singles([knob for knob in knobs if knob.evicts])
-        for first, second in combinations(free, 2):
+        self._on_free_resources(knobs)
+        self._with_evictions(knobs)
+        free = [(place, knob) for place, knob in enumerate(knobs) if not knob.evicts]
+        for (place, first), (other, second) in combinations(free, 2):
             if self._found:
                 return
-            self._pair(first, second)
+            self._pair((place, other), first, second)
 
-    def _singles(self, knobs: Sequence[Knob]) -> None:
+    def _on_free_resources(self, knobs: Sequence[Knob]) -> None:
         """All knobs are tried at their largest before the smallest step of any is sought, and the shortest search comes first, so that no kind uses up the
         limits."""
-        helpful = [(knob, step) for knob in knobs if (step := self._large(knob, self._start))]
-        for knob, step in sorted(helpful, key=_left):
-            least = self._smallest(knob, step, lambda trial: trial)
-            self._add(knob.change(least, self._starts), least / knob.steps)
+        helpful = [
+            (place, step)
+            for place, knob in enumerate(knobs)
+            if not knob.evicts and (step := self._large(knob, self._start, self._has_room))
+        ]
+        for place, step in sorted(helpful, key=lambda one: _left(knobs[one[0]], one[1])):
+            self._note(place, knobs[place], self._smallest(knobs[place], step, lambda trial: trial, self._has_room))
 
-    def _large(self, knob: Knob, trial: Trial) -> int:
+    def _with_evictions(self, knobs: Sequence[Knob]) -> None:
+        """Smaller steps, by which the policy would evict pods for the job, and steps of knobs that do not help otherwise."""
+        for place, knob in enumerate(knobs):
+            starts = self._starts if knob.evicts else self._makes_room
+            known = self._steps.get(place, 0)
+            if known and not knob.ordered:
+                continue
+            step = known - 1 if known else knob.steps
+            if not knob.ordered:
+                step = self._large(knob, self._start, starts)
+            elif step and not starts(knob.turn(self._start, step)):
+                step = 0
+            if step:
+                self._note(place, knob, self._smallest(knob, step, lambda trial: trial, starts))
+
+    def _large(self, knob: Knob, trial: Trial, starts: Starts) -> int:
         """A step that helps; 0 = none does."""
-        steps = range(1, knob.steps + 1)
+        steps: Iterable[int] = range(1, knob.steps + 1)
         if knob.ordered:
-            steps = (knob.guess, knob.steps) if 0 < knob.guess < knob.steps else (knob.steps,)  # type: ignore[assignment]
-        return next((step for step in steps if self._starts(knob.turn(trial, step))), 0)
+            steps = (knob.guess, knob.steps) if 0 < knob.guess < knob.steps else (knob.steps,)
+        return next((step for step in steps if starts(knob.turn(trial, step))), 0)
 
-    def _pair(self, first: Knob, second: Knob) -> None:
+    def _pair(self, places: tuple[int, int], first: Knob, second: Knob) -> None:
         """Both at their largest; if that helps, the smallest step of the first, then of the second."""
         most = first.steps if first.ordered else 1
-        step = self._large(second, first.turn(self._start, most))
+        step = self._large(second, first.turn(self._start, most), self._starts)
         if not step:
             return
-        least = self._smallest(first, most, lambda trial: second.turn(trial, step))
-        also = self._smallest(second, step, lambda trial: first.turn(trial, least))
+        least = self._smallest(first, most, lambda trial: second.turn(trial, step), self._starts)
+        also = self._smallest(second, step, lambda trial: first.turn(trial, least), self._starts)
         change = first.change(least, lambda trial: self._starts(second.turn(trial, also)))
         other = second.change(also, lambda trial: self._starts(first.turn(trial, least)))
         owner = max(change.owner, other.owner, key=_OWNERS.index)
-        self._add(replace(change, owner=owner, also=(other,)), least / first.steps + also / second.steps)
+        size = least / first.steps + also / second.steps
+        self._found[places] = _OWNERS.index(owner), size, replace(change, owner=owner, also=(other,))
 
-    def _smallest(self, knob: Knob, step: int, then: Callable[[Trial], Trial]) -> int:
+    def _smallest(self, knob: Knob, step: int, then: Callable[[Trial], Trial], starts: Starts) -> int:
         """The smallest step that helps, of an ordered knob that helps at `step`: the step before it does not. `then`: what else changes."""
         fails, helps = 0, step
         if not knob.ordered:
@@ -139,20 +156,39 @@ class _Search:
                 middle = near
             if middle != near:
                 near = -1
-            if self._starts(then(knob.turn(self._start, middle))):
+            if starts(then(knob.turn(self._start, middle))):
                 helps = middle
             else:
                 fails = middle
         return helps
 
-    def _add(self, change: Change, size: float) -> None:
-        self._found.append((_OWNERS.index(change.owner), size, len(self._found), change))
+    def _note(self, place: int, knob: Knob, step: int) -> None:
+        change = knob.change(step, self._starts)
+        self._steps[place] = step
+        self._found[place,] = _OWNERS.index(change.owner), step / knob.steps, change
 
     def _starts(self, trial: Trial) -> bool:
+        return self._has_room(trial) or self._makes_room(trial)
+
+    def _has_room(self, trial: Trial) -> bool:
         return self._attempt(trial).starts
 
     def _attempt(self, trial: Trial) -> Attempt:
-        if self._probes >= self._limits.probes or self._clock() >= self._deadline:
-            raise SpentError
+        self._check_limits()
         self._probes += 1
         return self._engine.attempt(trial)
+
+    def _makes_room(self, trial: Trial) -> bool:
+        self._check_limits()
+        found = self._engine.makes_room(trial)
+        self._probes += found is not None
+        return bool(found)
+
+    def _check_limits(self) -> None:
+        if self._probes >= self._limits.probes or self._clock() >= self._deadline:
+            raise SpentError
+
+
+def _left(knob: Knob, step: int) -> int:
+    """The least number of trials from this step to the smallest one."""
+    return 0 if not knob.ordered or step == 1 else 1 if step == knob.guess else step.bit_length()
