@@ -21,7 +21,7 @@ from hbox_common.model.explanation import (
 )
 from hbox_common.reasons import Language, change_text, headline, language_of, lines, verdict_line
 from hbox_common.reasons.phrases import CHANGES, OUTCOMES, OWNERS, STAGES
-from hbox_common.reasons.render import duration
+from hbox_common.reasons.render import duration, notes
 
 FULL = Explanation(
     job=JobId("j"),
@@ -66,6 +66,30 @@ def test_explanation_has_verdict_need_counts_changes_and_start() -> None:
         "SMALLEST CHANGE (any one of these, examined at this state, not reserved)",
         " 1 16 pods instead of 20  you  kubectl scale job/train --replicas 16",
     ]
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (
+            "0/16 nodes are available: 16 CardsInUse; in the way alone: CardsInUse on 16; no node has room for it even when empty",
+            [],
+        ),
+        ("12 of 14 pods fit that have to start together; for the next one 0/3 nodes are available: 2 CardsInUse", []),
+        (
+            "0/2 nodes are available: 2 CardsInUse; reserved for it: n1; there until then: 2 of queue ml",
+            ["reserved for it: n1", "there until then: 2 of queue ml"],
+        ),
+        ("QueueCapabilityExceeded: queue ml may use 8", ["queue ml may use 8"]),
+        ("QueueCapabilityExceeded: all 128 cards", []),
+        ("", []),
+        ("a\x1b[2J", ["a\\u001b[2J"]),
+    ],
+)
+def test_notes_are_what_the_message_adds(message: str, shown: list[str]) -> None:
+    assert notes(message, "all 128 cards that the pod may use are in use") == shown
+    rows = [line[10:] for line in lines(FULL, message=message)]
+    assert set(shown) <= set(rows)
 
 
 def test_explanation_is_in_chinese_throughout() -> None:

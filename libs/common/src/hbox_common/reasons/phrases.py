@@ -80,6 +80,7 @@ UNITS: Mapping[str, Text] = {
 VERDICT = Text("VERDICT", "结论")
 BLOCKED = Text("BLOCKED", "原因")
 STAGES_HEAD = Text("STAGES", "阶段")
+NOTES = Text("NOTES", "备注")
 NODES_HEAD = Text("NODES", "节点")
 START = Text("START", "启动")
 WAITED = Text("WAITED", "等待构成")

@@ -1,5 +1,6 @@
 """Explanations as text: the same words in `hbox why`, conditions, Events, the API and the console."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from hbox_common.model.explanation import Change, Explanation, Fact, NodeCounts, Outcome, Owner, StageResult
@@ -14,6 +15,10 @@ from .facts import MAX_DETAIL, clean, filled, names, number, time_text
 FEW_NODES = 20
 MAX_CHANGES = 8
 _INDENT = 10
+#: Parts of a verdict's message that count nodes and pods.
+_COUNTS = re.compile(
+    r"\d+/\d+ nodes are available|in the way alone: |\d+ of \d+ pods fit|for the next one |no node has room for it even when empty"
+)
 
 
 def language_of(environ: Mapping[str, str]) -> Language:
@@ -47,10 +52,11 @@ def verdict_line(outcome: str, code: str, message: str, language: Language = Lan
     return f"{shown}{_colon(language)}{known.name}: {_lowered(known.title.of(language))}" + (f": {rest}" if rest else "")
 
 
-def lines(explanation: Explanation, language: Language = Language.EN) -> Iterator[str]:
-    """The whole explanation, without the job's own line."""
+def lines(explanation: Explanation, language: Language = Language.EN, *, message: str = "") -> Iterator[str]:
+    """The whole explanation, without the job's own line. `message`: of the job's verdict; what it adds, such as reservations, is shown as notes."""
     yield _row(phrases.VERDICT, " · ".join(_verdict(explanation, language)), language)
-    yield _row(phrases.BLOCKED, blocked(explanation, language), language)
+    text = blocked(explanation, language)
+    yield _row(phrases.BLOCKED, text, language)
     if amounts := _amounts(explanation, language):
         yield _row(None, amounts, language)
     yield _row(None, phrases.AS_OF.of(language).format(time_text(explanation.at), explanation.revision), language)
@@ -58,6 +64,8 @@ def lines(explanation: Explanation, language: Language = Language.EN) -> Iterato
         shown = [_stage(one, language) for one in explanation.stages]
         yield _row(phrases.STAGES_HEAD, " · ".join(shown), language)
     yield from _nodes(explanation.nodes, language)
+    for place, note in enumerate(notes(message, text)):
+        yield _row(None if place else phrases.NOTES, note, language)
     if explanation.start is not None:
         start = explanation.start
         text = phrases.INTERVAL.of(language).format(
@@ -72,6 +80,14 @@ def lines(explanation: Explanation, language: Language = Language.EN) -> Iterato
         yield from _changes(explanation.changes[:MAX_CHANGES], language)
     elif (code := code_of_label(explanation.code)) is not None:
         yield _row(phrases.FIX, code.fix.of(language), language)
+
+
+def notes(message: str, text: str) -> list[str]:
+    """Parts of a verdict's message beyond its counts of nodes and pods, which the explanation has, and beyond `text`."""
+    if (code := code_of_message(message)) is not None:
+        message = message.removeprefix(f"{code.name}: ")
+    parts = [clean(part, MAX_DETAIL) for part in message.split("; ")]
+    return [part for part in parts if part and not _COUNTS.match(part) and part not in text]
 
 
 def change_text(change: Change, language: Language = Language.EN) -> str:

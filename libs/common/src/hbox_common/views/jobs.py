@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hbox_common.events import JobsPage
+from hbox_common.events import JobsPage, JobVerdict
 from hbox_common.model import GroupPhase, GroupState, Job, JobId, JobWait, PodFact, PodPhase
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.shards import ONE_SHARD
@@ -20,10 +20,12 @@ def job_items(
     groups: Iterable[GroupState] = (),
     shards: Mapping[JobId, str] = {},
     waits: Mapping[JobId, JobWait] = {},
+    found: Mapping[JobId, JobVerdict] = {},
     now: float,
 ) -> list[Item]:
     """One item a job, oldest first. `groups`: of them those are jobs too that are not enqueued yet and have no pods. `shards`: whose schedulers place them,
-    where there are several. `waits`: their waiting by code. `now`: seconds since the epoch."""
+    where there are several. `waits`: their waiting by code. `found`: verdicts with
+    outcome, code and owner. `now`: seconds since the epoch."""
     placed: dict[JobId, list[PodFact]] = defaultdict(list)
     for pod in pods:
         if pod.phase.holds:
@@ -52,6 +54,7 @@ def job_items(
                 else sum(pod.cards for pod in own) + asked,
                 "ageSeconds": round(max(0.0, now - job.created_at), 1),
                 "reason": job.problem or (verdicts.get(job.id, "") if waiting else ""),
+                **_finding(found.get(job.id) if waiting or job.problem else None),
                 "waitSeconds": _seconds(waits.get(job.id), now),
                 **({"shard": shard} if (shard := shards.get(job.id)) is not None else {}),
             }
@@ -74,6 +77,13 @@ def _job_of(group: GroupState) -> Job:
         tasks=(),
         gang=True,
     )
+
+
+def _finding(verdict: JobVerdict | None) -> Item:
+    """What ends the wait, by which code, and who acts; all empty if that is not known."""
+    if verdict is None:
+        return {"verdict": "", "code": "", "owner": ""}
+    return {"verdict": verdict.outcome, "code": verdict.code, "owner": verdict.owner}
 
 
 def _seconds(wait: JobWait | None, now: float) -> dict[str, float]:
@@ -107,5 +117,6 @@ def items_of(pages: Sequence[JobsPage], *, now: float) -> list[Item]:
         groups=[group for page in pages for group in page.groups],
         shards=_shards(pages),
         waits={wait.job: wait for page in pages for wait in page.waits},
+        found={verdict.job: verdict for page in pages for verdict in page.verdicts},
         now=now,
     )
