@@ -2,7 +2,7 @@
 PYTHON ?= python3
 UV     := .uv/bin/uv
 BIN    := .venv/bin
-PACKAGES := libs/common apps/sandbox apps/cli services/topology-collector services/scheduler-core services/quota-ledger services/health-monitor services/binder services/job-controller services/node-agent services/admission
+PACKAGES := libs/common apps/sandbox apps/cli services/topology-collector services/scheduler-core services/quota-ledger services/health-monitor services/binder services/job-controller services/node-agent services/admission services/console
 SOURCES := apps libs services tests
 CACHE  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hbox
 export UV_LINK_MODE ?= copy
@@ -84,6 +84,7 @@ check: install ## check format, lint, types, import contracts, generated documen
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m hbox_common.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md docs/reference/events
 	@$(BIN)/python -m hbox_common.reasons.page --check docs/reference
+	@$(BIN)/python -m hbox_console.openapi --check docs/reference/openapi.json
 	@$(BIN)/python -m hbox_cli.platform.chart --check helm/hbox
 	@$(BIN)/python -m hbox_cli.platform.rights --check helm/hbox docs/guides/rbac.md
 	@$(BIN)/python -m hbox_cli.platform.dashboards --check helm/hbox/files/monitoring/dashboards
@@ -112,12 +113,13 @@ format: install ## format the sources
 docs: install ## regenerate the generated documents
 	@$(BIN)/python -m hbox_common.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md docs/reference/events
 	@$(BIN)/python -m hbox_common.reasons.page --write docs/reference
+	@$(BIN)/python -m hbox_console.openapi --write docs/reference/openapi.json
 	@$(BIN)/python -m hbox_cli.platform.chart --write helm/hbox
 	@$(BIN)/python -m hbox_cli.platform.rights --write helm/hbox docs/guides/rbac.md
 	@$(BIN)/python -m hbox_cli.platform.dashboards --write helm/hbox/files/monitoring/dashboards
 	@$(BIN)/python -m tests.adr --write
 
-OWN := common sandbox cli topology scheduler ledger health binder jobs agent admission
+OWN := common sandbox cli topology scheduler ledger health binder jobs agent admission console
 LOCK := pip compile --universal --generate-hashes --no-header --no-annotate --quiet --python-version 3.11 $(addprefix --no-emit-package hbox-,$(OWN))
 
 lock: $(UV) ## regenerate requirements*.lock and image/*.lock from all pyproject.toml files

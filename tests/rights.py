@@ -27,6 +27,11 @@ _RIGHTS = {
         hbox-system  coordination.k8s.io    leases                  binder          get update
         """,
     "admission": "",
+    "console": """
+        *            authentication.k8s.io  tokenreviews            *               create
+        *            authorization.k8s.io   subjectaccessreviews    *               create
+        kube-system  core                   configmaps              extension-apiserver-authentication  get
+        """,
     "health-monitor": "",
     "node-agent": "",
     "job-controller": """

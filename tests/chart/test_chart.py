@@ -20,16 +20,16 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hbox_admission.adapters.certificate import Certificate
 from hbox_cli.platform import chart, rights
 from hbox_cli.platform.crds import CLASSES
 from hbox_cli.platform.identities import identities
-from hbox_cli.services import ALONE, ON_NODES, PAIRED, SERVICES
+from hbox_cli.services import ALONE, ON_NODES, PAIRED, REPLICATED, SERVICES
 from hbox_common.bus import find_binary, write_config
 from hbox_common.bus.users import users
 from hbox_common.kube import NAMESPACES, SECRETS, KubeClient
 from hbox_common.model.shards import Shards, lease_of
 from hbox_common.runtime import load
+from hbox_common.runtime.certificate import Certificate
 from hbox_jobs.settings import JobControllerSettings
 from hbox_sandbox.api.server import ApiServer
 from hbox_scheduler.settings import SchedulerSettings
@@ -39,6 +39,7 @@ from .rendered import CHART, MATRIX, NAMESPACE, helm_anew, lint, objects, of, po
 
 ROOT = CHART.parents[1]
 BUS = "hbox-bus"
+ACCESS = "hbox-access"
 #: ClusterRoles for users, not for services.
 USER_ROLES = ("hbox-view", "hbox-edit", "hbox-queue-reader")
 AGENT = "DaemonSet/hbox-node-agent"
@@ -70,7 +71,7 @@ def test_every_pod_runs_where_pod_security_is_restricted(name: str) -> None:
 @EVERY
 def test_every_service_is_a_deployment_with_probes_and_time_to_drain(name: str) -> None:
     found = {d["metadata"]["labels"]["app.kubernetes.io/component"]: d["spec"] for d in of(name, "Deployment")}
-    assert set(found) - set(ALONE) == set(SERVICES) - set(ON_NODES)
+    assert set(found) - set(ALONE) == set(SERVICES) - set(ON_NODES) - {"console"}
     assert ("admission" in found) == ("admission.webhook.enabled=true" in MATRIX[name])
     for service, spec in found.items():
         pod = spec["template"]["spec"]
@@ -83,8 +84,8 @@ def test_every_service_is_a_deployment_with_probes_and_time_to_drain(name: str) 
         env = {e["name"]: e.get("value") for e in container["env"]}
         assert env["HBOX_LEADER_ELECTION"] == ("true" if service in PAIRED else "false")
         rolls = spec["strategy"]["type"] == "RollingUpdate"
-        assert not rolls or service in PAIRED, f"two of {service} would act at once"
-        assert spec["replicas"] == 1 or service in PAIRED
+        assert not rolls or service in (*PAIRED, *REPLICATED), f"two of {service} would act at once"
+        assert spec["replicas"] == 1 or service in (*PAIRED, *REPLICATED)
 
 
 @pytest.mark.parametrize("name", MATRIX)
@@ -93,7 +94,8 @@ def test_services_hand_over_one_after_the_other(name: str) -> None:
     after = {
         found["metadata"]["labels"]["app.kubernetes.io/component"]: found["spec"]["minReadySeconds"]
         for found in of(name, "Deployment")
-        if found["spec"]["strategy"]["type"] == "RollingUpdate" and not found["metadata"]["name"].endswith("-admission")
+        if found["spec"]["strategy"]["type"] == "RollingUpdate"
+        and not found["metadata"]["name"].endswith(("-admission", "-console"))
     }
     assert after.keys() == {"job-controller", "quota-ledger", "scheduler-core", "binder"}
     times = sorted(after.values())
@@ -253,13 +255,17 @@ def test_selectors_match_pods_and_what_is_named_is_there(name: str) -> None:
 @EVERY
 def test_everything_is_in_the_releases_namespace_or_in_none(name: str) -> None:
     #: Events about Queues and HyperNodes, which have no namespace, stand in `default`.
-    elsewhere = {(kind, f"hbox:{who}") for kind in ("Role", "RoleBinding") for who in ("quota-ledger", "topology-collector")}
+    bindings = ("Role", "RoleBinding")
+    elsewhere = {(kind, f"hbox:{who}"): "default" for kind in bindings for who in ("quota-ledger", "topology-collector")}
+    #: The client CA is read in `kube-system`, and clients find the HTTP API in `kube-public`.
+    elsewhere |= {(kind, "hbox:console"): "kube-system" for kind in bindings}
+    elsewhere |= {(kind, ACCESS): "kube-public" for kind in ("ConfigMap", *bindings)}
     for found in objects(name):
         where = found["metadata"].get("namespace")
         cluster_wide = found["kind"].startswith(("Cluster", "ValidatingAdmissionPolicy", "MutatingWebhook"))
         assert cluster_wide == (where is None), found["metadata"]["name"]
         if where not in (NAMESPACE, None):
-            assert (where, (found["kind"], found["metadata"]["name"]) in elsewhere) == ("default", True)
+            assert elsewhere.get((found["kind"], found["metadata"]["name"])) == where
         for subject in found.get("subjects", ()):
             assert subject.get("namespace") == (NAMESPACE if subject["kind"] == "ServiceAccount" else None)
     assert "hbox-system" not in template(*MATRIX[name]).stdout
@@ -272,7 +278,7 @@ def test_rights_are_those_of_the_files_and_nobody_else_has_any_for_long(name: st
         r
         for r in roles
         if "helm.sh/hook" not in r["metadata"].get("annotations", {})
-        and r["metadata"]["name"] not in (BUS, EXPORT, *USER_ROLES)
+        and r["metadata"]["name"] not in (BUS, EXPORT, ACCESS, *USER_ROLES)
     ]
     assert any(r["metadata"]["name"] == EXPORT for r in roles) == ("fabric.export=true" in MATRIX[name])
     wanted = [m for i in identities() for m in i.manifests if m["kind"] in ("ClusterRole", "Role")]
@@ -285,7 +291,10 @@ def test_rights_are_those_of_the_files_and_nobody_else_has_any_for_long(name: st
     for role in roles:
         for rule in role["rules"]:
             assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"], role["metadata"]["name"]
-            assert role["metadata"]["name"] == BUS or not {"secrets", "configmaps", "serviceaccounts"} & set(rule["resources"])
+            names = (BUS, ACCESS, "hbox:console")  # the latter two: one ConfigMap each
+            assert role["metadata"]["name"] in names or not {"secrets", "configmaps", "serviceaccounts"} & set(
+                rule["resources"]
+            )
             assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
     accounts = {a["metadata"]["name"]: a.get("automountServiceAccountToken") for a in of(name, "ServiceAccount")}
     assert accounts["health-monitor"] is False
@@ -418,7 +427,7 @@ def test_only_the_ledger_sees_the_databases_password() -> None:
         "Deployment/hbox-quota-ledger": ["pg"]
     }
     broker = {who for who, _, spec in pods("own broker by a secret") if secrets(spec) == ["bus"]}
-    assert broker == {f"Deployment/hbox-{service}" for service in SERVICES if service not in ON_NODES}
+    assert broker == {f"Deployment/hbox-{service}" for service in SERVICES if service not in (*ON_NODES, "console")}
 
 
 @EVERY

@@ -158,7 +158,7 @@ def test_ctrl_c_stops_in_order_and_leaves_nothing(tmp_path: Path) -> None:
         assert [node["cards"]["total"] for node in running.json("nodes")["items"]] == [8, 8, 8, 4]
         assert set(running.pids()) == {
             "topology-collector", "job-controller", "quota-ledger", "scheduler-core", "binder", "health-monitor",
-            "node-agent", "nats-server", "kube-api",
+            "node-agent", "console", "nats-server", "kube-api",
         }  # fmt: skip
         assert running.stop(signal.SIGINT) == 0
         assert processes_of(running.state) == []

@@ -28,7 +28,9 @@ from .traced_jobs import BARE, submit
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "helm" / "hbox" / "files" / "monitoring"
 CONFIGS = {name: ROOT / one["file"] for name, one in yaml.safe_load((ROOT / "compose.yaml").read_text())["configs"].items()}
-SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor", "node-agent")
+SERVICES = (
+    "topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor", "node-agent", "console",
+)  # fmt: skip
 #: Two scrapes and an evaluation, at 15 s each.
 SEEN_S = 60.0
 

@@ -217,6 +217,10 @@ ALERTS: Mapping[str, Case] = {
         {'hbox_admission_files_unreadable{file="certificate"}': "1 1 0x60"},
     ),
     "HBoxCordonsHeldBack": Case({"hbox_health_cordons_held_back": "4x60"}, {"hbox_health_cordons_held_back": "4 0x60"}),
+    "HBoxReviewsFailing": Case(
+        {'hbox_console_reviews_total{kind="access",result="failed"}': "0+3x60"},
+        {'hbox_console_reviews_total{kind="access",result="denied"}': "0+3x60"},
+    ),
     "HBoxEvictionBreakerOpen": Case(
         {"hbox_binder_eviction_breaker_open": "1x60"}, {"hbox_binder_eviction_breaker_open": "0x60"}
     ),

@@ -34,7 +34,16 @@ from .rbac_world import ACCOUNTS, SPACE, Cluster, Request, requests
 pytestmark = pytest.mark.e2e
 
 IDENTITIES = {identity.service: identity for identity in identities()}
-SERVICES = {"topology-collector", "job-controller", "quota-ledger", "scheduler-core", "binder", "health-monitor", "node-agent"}
+SERVICES = {
+    "topology-collector",
+    "job-controller",
+    "quota-ledger",
+    "scheduler-core",
+    "binder",
+    "health-monitor",
+    "node-agent",
+    "console",
+}
 
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
 SECRETS = Resource("", "v1", "secrets", namespaced=True)
@@ -57,6 +66,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("admissionregistration.k8s.io", "validatingwebhookconfigurations"), ("topology.volcano.sh", "hypernodes"), ("topology.volcano.sh", "hypernodes/status"),
     ("topology.node.k8s.io", "noderesourcetopologies"), ("nodeinfo.volcano.sh", "numatopologies"),
     ("metrics.k8s.io", "nodes"), ("metrics.k8s.io", "pods"), ("", "resourcequotas"), ("policy", "poddisruptionbudgets"),
+    ("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews"),
 )  # fmt: skip
 #: Whether there are HyperNodes, NUMA nodes and measured use, is asked of the server's own list of what it serves.
 DISCOVERED = (
@@ -238,6 +248,7 @@ async def test_a_service_has_the_rights_that_are_listed_and_no_others(admin: Kub
         for space in SPACES
         for name in (("", service, "another", *(named - {service})) if kind == "leases" else ("",))
     ] + [(group, kind, verb, SPACE, "") for group, kind, verb in SPECIAL]
+    asked += [(r.group, r.resource, r.verb, r.namespace, r.name) for r in rights if r.namespace not in ("", *SPACES)]
     limit = asyncio.Semaphore(16)
 
     async def allowed(right: tuple[str, str, str, str, str]) -> bool:

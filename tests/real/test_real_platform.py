@@ -159,7 +159,7 @@ def test_a_second_run_in_the_folder_has_the_data_of_the_first(platform: Up) -> N
     bound = {pod["metadata"]["uid"]: pod["spec"].get("nodeName") for pod in got(platform, "pods", "--all-namespaces")["items"]}
     assert {
         "etcd", "kube-apiserver", "kube-controller-manager", "kwok", "nats-server", "topology-collector", "job-controller", "quota-ledger",
-        "scheduler-core", "binder", "health-monitor",
+        "scheduler-core", "binder", "health-monitor", "console",
     } == set(platform.pids())  # fmt: skip
     assert platform.stop(signal.SIGTERM) == 0
     assert processes_of(platform.state) == []

@@ -102,7 +102,7 @@ imagePullSecrets:
 
 {{/* The users of the broker, as `hbox_common.bus.users` has them. */}}
 {{- define "hbox.busUsers" -}}
-{{- list "topology-collector" "job-controller" "scheduler-core" "quota-ledger" "binder" "health-monitor" "node-agent" "hbox-cli" "admin" | toYaml -}}
+{{- list "topology-collector" "job-controller" "scheduler-core" "quota-ledger" "binder" "health-monitor" "node-agent" "console" "hbox-cli" "admin" | toYaml -}}
 {{- end -}}
 
 {{/* Readers, as words of a command. */}}

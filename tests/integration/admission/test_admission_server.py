@@ -22,10 +22,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hbox_admission.adapters.certificate import Certificate
 from hbox_admission.adapters.server import MOST_BODY_BYTES, PATH, AdmissionServer
 from hbox_admission.core import Rules
 from hbox_common.errors import InvalidRequest
+from hbox_common.runtime.certificate import Certificate
 
 from ...certificates import NONE, OPENSSL, make_certificates
 from ...json_patch import patched

@@ -14,15 +14,21 @@ SERVICES = {
     "topology-collector": "hbox_topology",
     "job-controller": "hbox_jobs",
     "binder": "hbox_binder",
+    "console": "hbox_console",
     "quota-ledger": "hbox_ledger",
     "scheduler-core": "hbox_scheduler",
 }
 #: Services without a connection to the bus, called by API servers alone: not part of `hbox up`.
 ALONE = {"admission": "hbox_admission"}
+#: The service with the HTTP API.
+CONSOLE = "console"
 #: Services that run once on each node with a kubelet.
 ON_NODES = ("node-agent",)
 #: Services that may run twice, as leader and standby.
 PAIRED = ("job-controller", "scheduler-core", "quota-ledger", "binder")
+
+#: Services of which several may run, all alike.
+REPLICATED = (CONSOLE,)
 
 USAGE = f"""\
 usage: hbox-service NAME

@@ -14,9 +14,9 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model import scheduler_names
 from hbox_common.model.devices.sizes import Size, parse_sizes
 from hbox_common.runtime import Health, WatchedFile
+from hbox_common.runtime.certificate import Certificate
 
 from . import metrics
-from .adapters.certificate import Certificate
 from .adapters.server import AdmissionServer
 from .core import Rules
 from .settings import AdmissionSettings

@@ -6,14 +6,14 @@ from typing import Any
 import click
 
 from hbox_common.clock import wall_s
-from hbox_common.model import named_models
 from hbox_common.model.devices import VENDORS
+from hbox_common.views.shares import share_document
 
 from ..aio import run
 from ..context import Context, command_options
 from ..output import put
 from ..platform.layout import Layout
-from ..queues import elsewhere, memory_of, queue_item, read, share_of
+from ..queues import memory_of, read
 
 
 @click.command("share")
@@ -32,20 +32,7 @@ def command(ctx: Context, queue: str, resource: str) -> None:
     """
     running = Layout(ctx.state).running()
     found, memory = run(lambda: read(running)), run(lambda: memory_of(running))
-    tree, name, now = found.tree, found.named(queue).name, wall_s()
-    share = share_of(tree, name, found.jobs, resource, now=now, memory=memory)
-    path = [tree[one] for one in tree.path(name) if one in tree] if resource in VENDORS.cards else []
-    named = sorted(
-        {
-            model
-            for one in path
-            for model in named_models(one.guarantee, one.deserved, one.capability)
-            if model.startswith(f"{resource}.")
-        }
-    )
-    share["models"] = [share_of(tree, name, found.jobs, model, now=now) for model in named]
-    there = sorted(elsewhere(queue_item(tree, name, found.jobs, now=now), resource))
-    share["pools"] = [share_of(tree, name, found.jobs, one, now=now) for one in there]
+    share = share_document(found.tree, found.named(queue).name, found.jobs, resource, now=wall_s(), memory=memory)
     if not ctx.output.people:
         ctx.output.document("QueueShare", share)
         return

@@ -22,13 +22,14 @@ from hbox_common.bus import Routes
 from hbox_common.bus.users import read_only, users
 from hbox_common.model import VENDORS
 from hbox_common.runtime import Settings
+from hbox_console.settings import ConsoleSettings
 from hbox_health.settings import HealthSettings
 from hbox_jobs.settings import JobControllerSettings
 from hbox_ledger.settings import LedgerSettings
 from hbox_scheduler.settings import SchedulerSettings
 from hbox_topology.settings import TopologySettings
 
-from ..services import ALONE, ON_NODES, PAIRED
+from ..services import ALONE, ON_NODES, PAIRED, REPLICATED
 
 SETTINGS: Mapping[str, type[Settings]] = {
     "topology-collector": TopologySettings,
@@ -38,6 +39,7 @@ SETTINGS: Mapping[str, type[Settings]] = {
     "binder": BinderSettings,
     "health-monitor": HealthSettings,
     "node-agent": AgentSettings,
+    "console": ConsoleSettings,
     "admission": AdmissionSettings,
 }
 
@@ -69,6 +71,7 @@ DECIDED = frozenset(
         "listen_port",
         "tls_certificate",
         "tls_key",
+        "plain_http",
         "sizes_file",
         "profile",
         "node_name",
@@ -131,7 +134,7 @@ def _settings(model: type[Settings], *, without: frozenset[str]) -> dict[str, An
 
 
 def _service(name: str) -> dict[str, Any]:
-    most = {"minimum": 0, "maximum": 5 if name in PAIRED or name in ALONE else 1}
+    most = {"minimum": 0, "maximum": 5 if name in PAIRED or name in REPLICATED or name in ALONE else 1}
     replicas = {"replicas": _or_null({"type": "integer", **most})}
     on_nodes = {
         "enabled": _BOOLEAN,
@@ -236,6 +239,21 @@ def schema() -> dict[str, Any]:
             export={**_BOOLEAN, "description": "the right to write HyperNodes, for exportHyperNodes"},
         ),
         services=_closed(**{name: _service(name) for name in SETTINGS}),
+        console=_closed(
+            "the HTTP API",
+            enabled=_BOOLEAN,
+            url={
+                "type": "string",
+                "pattern": "^(https://[^/@]+)?$",
+                "description": "how clients reach it; empty: inside the cluster only",
+            },
+            service=_closed(type={"enum": ["ClusterIP", "NodePort", "LoadBalancer"]}, annotations=_STRINGS),
+            tls=_closed(
+                secret=_NAME,
+                caBundle={"type": "string", "pattern": "^[A-Za-z0-9+/=]*$", "description": "base64 of PEM: who signed tls.crt"},
+            ),
+            **{"from": _LIST},
+        ),
         admission=_closed(
             enabled=_BOOLEAN,
             guardedNamespaces={"type": "array", "items": _NAME, "description": "where the binder binds and evicts nothing"},

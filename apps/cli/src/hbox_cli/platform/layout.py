@@ -34,6 +34,7 @@ class Running:
     time_scale: float = 1.0  #: the cluster's clock runs at this multiple of the machine's
     time_scale_since: float = 0.0  #: when both agree, in seconds since the epoch; 0: always
     nats_users: str = ""  #: the folder with the seeds of the broker's users; "": it is open
+    console: str = ""  #: http://host:port of the HTTP API
 
     def nats_seed(self, user: str) -> Path | None:
         """The file with the seed of a user of the broker, named as `hbox_common.bus.keys` names it; None where the broker is open."""

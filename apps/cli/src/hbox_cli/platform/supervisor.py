@@ -27,7 +27,7 @@ from hbox_common.model.shards import Shards, lease_of
 from hbox_common.ports import reserved
 
 from ..exits import leaf
-from ..services import ON_NODES, PAIRED, SERVICES, SHARDED
+from ..services import CONSOLE, ON_NODES, PAIRED, SERVICES, SHARDED
 from . import child, early, logs, probe
 from .assets import API_SERVER, ETCD, PROGRAMS, ControlPlane
 from .brokers import PORTS, Broker, brokers, commands
@@ -176,7 +176,7 @@ class Platform:
         layout.prepare(notify)
         own = 0 if plan.nats_url else plan.brokers
         # Theirs are the services', the brokers' and the cluster's.
-        with layout.locked(), reserved(len(plan.processes) + PORTS * own + 1) as ports:
+        with layout.locked(), reserved(len(plan.processes) + PORTS * own + 2) as ports:
             several = brokers(layout, own, ports[len(plan.processes) :]) if own else []
             platform = cls(layout, plan, notify, _address(layout, plan, ports, several), several, ports[-1])
             platform._early = processes or platform._early
@@ -246,6 +246,8 @@ class Platform:
         for kept in self._services():
             await self._keep(tasks, kept)
         await self._until_services_are_ready()
+        if plan.kubeconfig is None:
+            await self._publish_access()
         self._ready = True
         layout.write_running(self.running)
 
@@ -405,6 +407,8 @@ class Platform:
             if service == "topology-collector" and any(one in ON_NODES for one in self.plan.processes.values()):
                 env.setdefault("HBOX_AGENT_WAIT_S", str(AGENT_WAIT_S))
                 env.setdefault("HBOX_AGENT_NODES", AGENT_NODES)
+            if service == CONSOLE:
+                env["HBOX_LISTEN_HOST"], env["HBOX_LISTEN_PORT"] = "127.0.0.1", self.running.console.rsplit(":", 1)[1]
             if service in ON_NODES:
                 env["HBOX_KUBELETS"] = str(self.layout.kubelets)
             if len(self._brokers) > 1:
@@ -487,6 +491,15 @@ class Platform:
             due_s = await tokens.issue(client)
         self._tasks.append(tasks.create_task(tokens.renew(due_s, self.notify), name="tokens"))
 
+    async def _publish_access(self) -> None:
+        """Where clients of this cluster find the HTTP API."""
+        from hbox_common.kube import KubeClient  # noqa: PLC0415
+
+        from .access import publish  # noqa: PLC0415
+
+        async with KubeClient.connect(self.running.kubeconfig, user_agent="hbox") as client:
+            await publish(client, url=self.running.console)
+
     async def _until_services_are_ready(self) -> None:
         until = time.monotonic() + self.plan.ready_s
         waiting = dict.fromkeys(self.plan.processes, probe.Readiness(False))
@@ -506,7 +519,7 @@ class Platform:
 
 
 def _address(layout: Layout, plan: Plan, ports: Sequence[int], several: Sequence[Broker]) -> Running:
-    """`ports`: of the services in their order, and others behind them."""
+    """`ports`: of the services in their order, and others behind them; the last but one is the HTTP API's."""
     return Running(
         pid=os.getpid(),
         nats_url=plan.nats_url or ",".join(broker.url for broker in several),
@@ -519,6 +532,7 @@ def _address(layout: Layout, plan: Plan, ports: Sequence[int], several: Sequence
         time_scale_since=time.time() if plan.emulated and plan.time_scale != 1.0 else 0.0,
         nats_users=str(plan.nats_users.absolute()) if plan.nats_users else "" if plan.nats_url else str(layout.nats_users),
         health={name: f"http://127.0.0.1:{port}" for name, port in zip(plan.processes, ports, strict=False)},
+        console=f"http://127.0.0.1:{ports[-2]}",
     )
 
 

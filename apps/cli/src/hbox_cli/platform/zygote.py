@@ -42,6 +42,7 @@ OWN = {
     "hbox_topology": (_KUBE,),
     "hbox_jobs": (_KUBE,),
     "hbox_binder": (_KUBE,),
+    "hbox_console": (_KUBE,),
     "hbox_ledger": (_KUBE, "hbox_common.store"),
     "hbox_scheduler": ("numpy",),
 }

@@ -19,6 +19,7 @@ class NameRule(StrEnum):
     SUBDOMAIN = "subdomain"
     LABEL = "label"
     LABEL_1035 = "label1035"
+    PATH = "path"
 
 
 View: TypeAlias = Callable[[Json], Json]
@@ -186,6 +187,20 @@ RUNTIME_CLASSES = ResourceType(
     group="node.k8s.io", version="v1", plural="runtimeclasses", kind="RuntimeClass", namespaced=False
 )
 EVENTS = ResourceType(group="", version="v1", plural="events", kind="Event", short_names=("ev",), creates_on_update=True)
+_RBAC = "rbac.authorization.k8s.io"
+ROLES = ResourceType(group=_RBAC, version="v1", plural="roles", kind="Role", name_rule=NameRule.PATH)
+ROLE_BINDINGS = ResourceType(group=_RBAC, version="v1", plural="rolebindings", kind="RoleBinding", name_rule=NameRule.PATH)
+CLUSTER_ROLES = ResourceType(
+    group=_RBAC, version="v1", plural="clusterroles", kind="ClusterRole", namespaced=False, name_rule=NameRule.PATH
+)
+CLUSTER_ROLE_BINDINGS = ResourceType(
+    group=_RBAC,
+    version="v1",
+    plural="clusterrolebindings",
+    kind="ClusterRoleBinding",
+    namespaced=False,
+    name_rule=NameRule.PATH,
+)
 BUILT_IN = (
     PODS,
     NODES,
@@ -232,6 +247,10 @@ BUILT_IN = (
     VOLUMES,
     STORAGE_CLASSES,
     RUNTIME_CLASSES,
+    ROLES,
+    ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CLUSTER_ROLE_BINDINGS,
     ResourceType(
         group="events.k8s.io",
         version="v1",

@@ -24,7 +24,9 @@ from .controllers import Controllers
 from .discovery import discover
 from .errors import ApiError, bad_request, method_not_allowed, unknown_path
 from .faults import Faults, Rule, refusal
-from .handlers import Answer, Call, perform, route, too_large_body
+from .handlers import Answer, Call, parse, perform, route, too_large_body
+from .reviews import MASTERS, TOKEN, review
+from .reviews import PATHS as REVIEWS
 from .store import Store
 from .streams import WRITE_TIMEOUT_S, serve_watch
 
@@ -89,7 +91,7 @@ class ApiServer:
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "hbox-sandbox", "cluster": {"server": server or self.url}}],
-            "users": [{"name": "hbox-sandbox", "user": {}}],
+            "users": [{"name": "hbox-sandbox", "user": {"token": f"{TOKEN}admin:{MASTERS}"}}],
             "contexts": [
                 {"name": "hbox-sandbox", "context": {"cluster": "hbox-sandbox", "user": "hbox-sandbox", "namespace": "default"}}
             ],
@@ -106,6 +108,8 @@ class ApiServer:
                 return self._control(request.method, request.path, request.query, body)
             if request.method == "GET" and (known := self._well_known(request.path)) is not None:
                 return known
+            if request.method == "POST" and request.path in REVIEWS:
+                return await self._review(request, body)
             params = request.query
             call = route(self.cluster, request.method, request.path, params)
             faults, name = self.faults, call.target.name or ""
@@ -192,6 +196,14 @@ class ApiServer:
             raise ConnectionResetError
         if fault.applied_status:
             raise refusal(fault.applied_status, fault)
+
+    async def _review(self, request: web.BaseRequest, body: bytes) -> web.Response:
+        plural = request.path.rpartition("/")[2]
+        fault = self.faults.draw("create", plural, _agent(request), "") if self.faults.plan.rules else None
+        if fault is not None:
+            await self._before(request, fault)
+        answer = review(self.cluster, request.path, parse(body, request.content_type))
+        return web.Response(status=201, body=msgspec.json.encode(answer), content_type="application/json")
 
     def _well_known(self, path: str) -> web.Response | None:
         if path in _HEALTH:

@@ -17,6 +17,7 @@ _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?\d+))?")
 _NAME_RULES = {
+    NameRule.PATH: (re.compile(r"(?!\.\.?$)[^/%]+"), 253, "may not be '.' or '..', and may not contain '/' or '%'"),
     NameRule.SUBDOMAIN: (
         re.compile(_SUBDOMAIN),
         253,

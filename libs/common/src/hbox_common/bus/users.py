@@ -19,7 +19,19 @@ from .micro import OF, PREFIX, inbox_of
 from .streams import LIMITS
 
 #: The services' names, as the registry has them among writers and readers.
-SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor", "node-agent")
+SERVICES = (
+    "topology-collector",
+    "job-controller",
+    "scheduler-core",
+    "quota-ledger",
+    "binder",
+    "health-monitor",
+    "node-agent",
+    "console",
+)
+
+#: Services whose endpoints another service calls.
+CALLS: Mapping[str, tuple[str, ...]] = {"console": ("scheduler-core",)}
 
 #: User of the `hbox` command: reads every stream and sends every request, and publishes only dead letters.
 OPERATOR = "hbox-cli"
@@ -146,6 +158,8 @@ def _of(user: str) -> Permissions:
     else:
         answered = [t for t in questions if name in t.about.readers]
         askers = {OPERATOR, ADMIN, *(_user(asker) for t in answered for asker in t.about.writers)}
+        askers |= {caller for caller, called in CALLS.items() if user in called}
+        publish += [f"{PREFIX}.{called}.*" for called in CALLS.get(user, ())]
         publish += [f"{inbox_of(asker)}.>" for asker in askers]
         subscribe += [f"{PREFIX}.{user}.>", *(t.subject() for t in answered)]
         subscribe += [f"$SRV.{verb}{of}" for verb in _VERBS for of in ("", f".hbox-{user}", f".hbox-{user}.*")]

@@ -18,7 +18,7 @@ class JobsPending(Event):
         "hbox.v1.job.pending.{shard}",
         Stream.JOBS,
         ("job-controller",),
-        ("scheduler-core", "quota-ledger"),
+        ("scheduler-core", "quota-ledger", "console"),
         8 * 2**20,
         items=("neighbours", "groups", "jobs"),
     )
@@ -50,7 +50,7 @@ class JobsWithdrawn(Event):
     """Jobs with nothing left to place: deleted, finished, or all of their pods have nodes. `revisions` pairs up with `jobs`."""
 
     about: ClassVar = About(
-        "hbox.v1.job.withdrawn.{shard}", Stream.JOBS, ("job-controller",), ("scheduler-core", "quota-ledger"), 2**20
+        "hbox.v1.job.withdrawn.{shard}", Stream.JOBS, ("job-controller",), ("scheduler-core", "quota-ledger", "console"), 2**20
     )
     jobs: tuple[JobId, ...]
     revisions: tuple[int, ...]
@@ -61,7 +61,12 @@ class PodsObserved(Event):
     """Changes of pods that have, or had, a node: the ledger's evidence for posting and voiding claims."""
 
     about: ClassVar = About(
-        "hbox.v1.pod.observed.{shard}", Stream.JOBS, ("job-controller",), ("quota-ledger",), 4 * 2**20, items=("pods",)
+        "hbox.v1.pod.observed.{shard}",
+        Stream.JOBS,
+        ("job-controller",),
+        ("quota-ledger", "console"),
+        4 * 2**20,
+        items=("pods",),
     )
     pods: tuple[PodFact, ...]
 
@@ -96,7 +101,7 @@ class JobsWaiting(Event):
         "hbox.v1.job.waiting.{shard}",
         Stream.JOBS,
         ("scheduler-core",),
-        ("job-controller",),
+        ("job-controller", "console"),
         2**20,
         items=("verdicts", "scores"),
     )

@@ -175,7 +175,9 @@ class ClaimsChanged(Event):
 
     Current nominations, ended nominations and leaving victims do not advance the index: they apply from their receipt."""
 
-    about: ClassVar = About("hbox.v1.claim.changed.{shard}", Stream.PLANS, ("quota-ledger",), ("scheduler-core",), 8 * 2**20)
+    about: ClassVar = About(
+        "hbox.v1.claim.changed.{shard}", Stream.PLANS, ("quota-ledger",), ("scheduler-core", "console"), 8 * 2**20
+    )
     epoch: SaidEpoch
     previous: SaidIndex
     index: SaidIndex

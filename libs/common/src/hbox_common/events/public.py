@@ -22,7 +22,7 @@ class JobPhase(StrEnum):
 @register
 class JobPhaseChanged(Event):
     about: ClassVar = About(
-        "hbox.v1.job.phase.{phase}.{queue}.{job}", Stream.EVENTS, ("job-controller",), ("integrators", "cli")
+        "hbox.v1.job.phase.{phase}.{queue}.{job}", Stream.EVENTS, ("job-controller",), ("integrators", "cli", "console")
     )
     job: JobId
     namespace: str
@@ -37,7 +37,9 @@ class JobPhaseChanged(Event):
 
 @register
 class HealthChanged(Event):
-    about: ClassVar = About("hbox.v1.health.event.{node}", Stream.EVENTS, ("health-monitor",), ("integrators", "cli"))
+    about: ClassVar = About(
+        "hbox.v1.health.event.{node}", Stream.EVENTS, ("health-monitor",), ("integrators", "cli", "console")
+    )
     node: NodeName
     healthy: bool
     bad_cards: tuple[int, ...]  #: indices of unhealthy cards, as of `at`
@@ -50,7 +52,9 @@ class HealthChanged(Event):
 class QueueRefused(Event):
     """A plan was refused by the ledger."""
 
-    about: ClassVar = About("hbox.v1.quota.refused.{queue}", Stream.EVENTS, ("quota-ledger",), ("integrators", "cli"))
+    about: ClassVar = About(
+        "hbox.v1.quota.refused.{queue}", Stream.EVENTS, ("quota-ledger",), ("integrators", "cli", "console")
+    )
     queue: QueueName
     job: JobId
     reason: str
@@ -62,7 +66,7 @@ class QueueRefused(Event):
 class BudgetUsed(Event):
     """A queue has used this many percent (80, 100) of its monthly budget. At 100 it gets no more cards in this month."""
 
-    about: ClassVar = About("hbox.v1.quota.budget.{queue}", Stream.EVENTS, ("quota-ledger",), ("integrators", "cli"))
+    about: ClassVar = About("hbox.v1.quota.budget.{queue}", Stream.EVENTS, ("quota-ledger",), ("integrators", "cli", "console"))
     queue: QueueName
     percent: int
     budget_card_hours: int
@@ -98,7 +102,7 @@ class EvictionReceipt(Event):
         "hbox.v1.quota.evicted.{queue}.{job}",
         Stream.EVENTS,
         ("quota-ledger",),
-        ("job-controller", "integrators", "cli"),
+        ("job-controller", "integrators", "cli", "console"),
         2**20,
         items=("pods",),
     )

@@ -32,7 +32,7 @@ from .plans import HeldNomination
 class ClaimsAsked(Event):
     """Requests all live claims. `head`: only the ledger's index, without claims."""
 
-    about: ClassVar = About("hbox.v1.rpc.ledger.claims", None, ("scheduler-core", "cli"), ("quota-ledger",))
+    about: ClassVar = About("hbox.v1.rpc.ledger.claims", None, ("scheduler-core", "cli", "console"), ("quota-ledger",))
     asker: str
     head: bool = False
 
@@ -60,7 +60,7 @@ class ClaimsPage(Event):
         "hbox.v1.rpc.ledger.claims-page",
         None,
         ("quota-ledger",),
-        ("scheduler-core", "cli"),
+        ("scheduler-core", "cli", "console"),
         4 * 2**20,
         items=("queues", "used", "quotas", "nominations", "claims"),
     )
@@ -92,7 +92,7 @@ class UsageKey(StrEnum):
 class UsageAsked(Event):
     """Requests card-seconds of the hours that begin in [since, until), by each combination of `by`. Seconds since the epoch; `until` 0 = now."""
 
-    about: ClassVar = About("hbox.v1.rpc.ledger.usage", None, ("cli",), ("quota-ledger",))
+    about: ClassVar = About("hbox.v1.rpc.ledger.usage", None, ("cli", "console"), ("quota-ledger",))
     asker: str
     by: tuple[UsageKey, ...]
     since: int = 0
@@ -126,7 +126,7 @@ class UsagePage(Event):
     """A page of the usage accounts as they were when asked."""
 
     about: ClassVar = About(
-        "hbox.v1.rpc.ledger.usage-page", None, ("quota-ledger",), ("cli",), 2 * 2**20, items=("usage", "budgets")
+        "hbox.v1.rpc.ledger.usage-page", None, ("quota-ledger",), ("cli", "console"), 2 * 2**20, items=("usage", "budgets")
     )
     usage: tuple[Usage, ...]
     budgets: tuple[Budget, ...] = ()  #: on the first page
@@ -139,7 +139,9 @@ class JobsAsked(Event):
     admits PodGroups. `placed`: also the requests of pods on nodes. `held`: also jobs held back because their namespace has too many pending ones: for display,
     not for scheduling. `waits`: also their waiting by code. `shard`: only jobs and PodGroups of this shard; empty = all."""
 
-    about: ClassVar = About("hbox.v1.rpc.jobs.list", None, ("scheduler-core", "quota-ledger", "cli"), ("job-controller",))
+    about: ClassVar = About(
+        "hbox.v1.rpc.jobs.list", None, ("scheduler-core", "quota-ledger", "cli", "console"), ("job-controller",)
+    )
     asker: str
     jobs: bool = True
     pods: bool = False
@@ -163,7 +165,7 @@ class JobsPage(Event):
         "hbox.v1.rpc.jobs.page",
         None,
         ("job-controller",),
-        ("scheduler-core", "quota-ledger", "cli"),
+        ("scheduler-core", "quota-ledger", "cli", "console"),
         8 * 2**20,
         items=("neighbours", "groups", "jobs", "pods", "verdicts", "terms", "demand", "placed", "leaving", "waits"),
     )

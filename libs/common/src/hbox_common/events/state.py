@@ -42,7 +42,7 @@ class NodeStateChanged(Event):
         "hbox.v1.node.state.{node}",
         Stream.STATE,
         ("topology-collector",),
-        ("scheduler-core", "quota-ledger", "health-monitor", "binder", "cli"),
+        ("scheduler-core", "quota-ledger", "health-monitor", "binder", "cli", "console"),
     )
     node: NodeState
 
@@ -103,7 +103,7 @@ class HealthVerdict(Event):
     """The usable parts of a node from now on. `node_gone`: the node was deleted, and this is the last verdict on it."""
 
     about: ClassVar = About(
-        "hbox.v1.health.verdict.{node}", Stream.STATE, ("health-monitor",), ("scheduler-core", "quota-ledger", "cli")
+        "hbox.v1.health.verdict.{node}", Stream.STATE, ("health-monitor",), ("scheduler-core", "quota-ledger", "cli", "console")
     )
     verdict: Verdict
     node_gone: bool = False
@@ -121,7 +121,10 @@ class NodeRests(Event):
     without kinds, which closes the subject. A kind whose `until` has passed has no effect."""
 
     about: ClassVar = About(
-        "hbox.v1.node.rest.{node}", Stream.STATE, ("job-controller",), ("scheduler-core", "binder", "job-controller", "cli")
+        "hbox.v1.node.rest.{node}",
+        Stream.STATE,
+        ("job-controller",),
+        ("scheduler-core", "binder", "job-controller", "cli", "console"),
     )
     rest: NodeRest
 
@@ -221,7 +224,7 @@ class QueueStateChanged(Event):
     """
 
     about: ClassVar = About(
-        "hbox.v1.queue.state.{queue}", Stream.STATE, ("quota-ledger",), ("scheduler-core", "job-controller", "cli")
+        "hbox.v1.queue.state.{queue}", Stream.STATE, ("quota-ledger",), ("scheduler-core", "job-controller", "cli", "console")
     )
     queue: Queue
     used: Resources
@@ -341,7 +344,7 @@ class WaitsAttributed(Event):
         "hbox.v1.job.waits.{shard}",
         Stream.STATE,
         ("job-controller",),
-        ("job-controller", "cli"),
+        ("job-controller", "cli", "console"),
         4 * 2**20,
         items=("waits",),
         whole=True,
@@ -353,7 +356,9 @@ class WaitsAttributed(Event):
 class PolicyFollowed(Event):
     """A scheduler's policy: its actions and plugins in order, and the weight of history in shares (`usageWeight`)."""
 
-    about: ClassVar = About("hbox.v1.policy.followed.{shard}", Stream.STATE, ("scheduler-core",), ("cli", "job-controller"))
+    about: ClassVar = About(
+        "hbox.v1.policy.followed.{shard}", Stream.STATE, ("scheduler-core",), ("cli", "job-controller", "console")
+    )
     actions: tuple[str, ...]
     plugins: tuple[str, ...]
     by_conf: bool  #: a policy of the user's, by which every job is placed

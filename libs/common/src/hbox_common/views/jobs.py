@@ -100,7 +100,7 @@ def _job_state(job: Job, own: Sequence[PodFact], waiting: int, verdicts: Mapping
     return "RUNNING" if own and all(pod.phase is PodPhase.RUNNING for pod in own) else "BOUND"
 
 
-def _shards(pages: Sequence[JobsPage]) -> dict[JobId, str]:
+def shards_of(pages: Sequence[JobsPage]) -> dict[JobId, str]:
     """Whose schedulers place the jobs; of none where there is one shard."""
     if all(page.shard == ONE_SHARD for page in pages):
         return {}
@@ -115,7 +115,7 @@ def items_of(pages: Sequence[JobsPage], *, now: float) -> list[Item]:
         [pod for page in pages for pod in page.pods],
         {verdict.job: verdict.message for page in pages for verdict in page.verdicts},
         groups=[group for page in pages for group in page.groups],
-        shards=_shards(pages),
+        shards=shards_of(pages),
         waits={wait.job: wait for page in pages for wait in page.waits},
         found={verdict.job: verdict for page in pages for verdict in page.verdicts},
         now=now,

@@ -1,6 +1,8 @@
 """Queues for the output. Pure."""
 
+import math
 from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from hbox_common.model import (
@@ -42,16 +44,39 @@ def queue_items(tree: QueueTree, jobs: Iterable[Job], *, now: float) -> list[Ite
     return [queue_item(tree, name, known, now=now) for name in sorted(tree) if name != ROOT_QUEUE]
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Jobs of a queue, or of all queues below it, that have pods without a node. `oldest`: when the first was created, in seconds since the epoch."""
+
+    jobs: int = 0
+    cards: int = 0
+    oldest: float = math.inf
+
+    def __add__(self, other: "Waiting") -> "Waiting":
+        return Waiting(self.jobs + other.jobs, self.cards + other.cards, min(self.oldest, other.oldest))
+
+
+def waiting_of(jobs: Iterable[Job]) -> Waiting:
+    """Of all of these jobs."""
+    found = [job for job in jobs if any(task.pods for task in job.tasks)]
+    oldest = min((job.created_at for job in found), default=math.inf)
+    return Waiting(len(found), VENDORS.asked(asked_of(found)), oldest)
+
+
 def queue_item(
     tree: QueueTree, name: QueueName, jobs: Iterable[Job], *, now: float, models: Container[str] | None = None
 ) -> Item:
     """Use counts the queue and all below it; `borrowed` and `idle` are of what it names a share of. `models`: the card models of the cluster, as resources;
     None = not known."""
+    return item_of(tree, name, waiting_of(job for job in jobs if name in tree.path(job.queue)), now=now, models=models)
+
+
+def item_of(tree: QueueTree, name: QueueName, waiting: Waiting, *, now: float, models: Container[str] | None = None) -> Item:
+    """As `queue_item`; `waiting`: of the queue and all below it."""
     queue = tree[name]
     used = {resource: units for resource, units in tree.used(name).items() if units and not is_host_port(resource)}
     rights = tree.rights(name)
     due = rights.entitlement
-    waiting = [job for job in jobs if any(task.pods for task in job.tasks) and name in tree.path(job.queue)]
     return {
         "name": name,
         "parent": queue.parent,
@@ -76,9 +101,9 @@ def queue_item(
         "bound": queue.bound,
         "priorityClasses": list(queue.priority_classes),
         "nonPreemptibleClasses": list(queue.non_preemptible_classes),
-        "pendingJobs": len(waiting),
-        "pendingCards": VENDORS.asked(asked_of(waiting)),
-        "oldestPendingSeconds": round(max((now - job.created_at for job in waiting), default=0.0), 1),
+        "pendingJobs": waiting.jobs,
+        "pendingCards": waiting.cards,
+        "oldestPendingSeconds": round(now - waiting.oldest, 1) if waiting.jobs else 0.0,
         "faults": list(faults(tree, name, models)),
     }
 

@@ -6,12 +6,12 @@ The ledger's rule (`hbox_common.model.rights`): a queue below its share may recl
 from collections.abc import Sequence
 from typing import Any
 
-from hbox_common.model import Job, QueueName, QueueTree
+from hbox_common.model import Job, QueueName, QueueTree, named_models
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.rights import Named, spare
 
 from .fairshares import Memory, fair_shares
-from .queues import Item, queue_item, waited_for
+from .queues import Item, elsewhere, queue_item, waited_for
 
 
 def share_of(
@@ -42,6 +42,24 @@ def share_of(
             else {}
         ),
     }
+
+
+def share_document(tree: QueueTree, name: QueueName, jobs: Sequence[Job], resource: str, *, now: float, memory: Memory) -> Item:
+    """As `share_of`, for cards also by model if the queue or an ancestor names models, and for other pools."""
+    path = [tree[one] for one in tree.path(name) if one in tree] if resource in VENDORS.cards else []
+    named = sorted(
+        {
+            model
+            for one in path
+            for model in named_models(one.guarantee, one.deserved, one.capability)
+            if model.startswith(f"{resource}.")
+        }
+    )
+    share = share_of(tree, name, jobs, resource, now=now, memory=memory)
+    share["models"] = [share_of(tree, name, jobs, model, now=now) for model in named]
+    there = sorted(elsewhere(queue_item(tree, name, jobs, now=now), resource))
+    share["pools"] = [share_of(tree, name, jobs, one, now=now) for one in there]
+    return share
 
 
 def _level(tree: QueueTree, name: QueueName, jobs: Sequence[Job], resource: str, *, now: float) -> Item:

@@ -16,11 +16,11 @@ import msgspec
 from aiohttp import web
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.runtime.certificate import Certificate
 from hbox_common.runtime.guarded import Bounds, Guarded
 
 from .. import metrics
 from ..core import Rules, Verdict, review
-from .certificate import Certificate
 
 log = logging.getLogger(__name__)
 

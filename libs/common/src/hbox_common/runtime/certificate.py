@@ -1,4 +1,4 @@
-"""The endpoint's certificate: two files, as a Secret of cert-manager or of the chart is mounted, which are renewed while the service runs.
+"""The certificate of an endpoint: two files, as a Secret of cert-manager or of the chart is mounted, which are renewed while the service runs.
 
 A connection takes the pair that is in force when it begins (by a callback of the handshake, which is asked also where a client names no server). A new pair
 comes into force once it has been read whole, and certificate and key belong together; until then, and for a pair that is wrong, the former one stays: an API
@@ -25,13 +25,16 @@ MOST_BYTES = 1 << 20
 
 
 class Certificate:
-    """`context`: for a server, whose connections have the pair in force. `problem`: why what the files say now is not; "" = it is.
+    """`context`: for a server, whose connections have the pair in force. `problem`: why what the files say now is not; "" = it is. `client_ca`: certificates
+    (PEM) of the authorities that sign the certificates of clients; a client may have one, and one of another authority ends its connection. "" = no client is
+    asked for one.
 
     Raises InvalidRequest where there is no pair to begin with.
     """
 
-    def __init__(self, certificate: Path, key: Path) -> None:
+    def __init__(self, certificate: Path, key: Path, *, client_ca: str = "") -> None:
         self._certificate, self._key = certificate, key
+        self._client_ca = client_ca
         self.problem = ""
         self._seen = self._read()
         self._now, self.validity = self._load(self._seen)
@@ -40,6 +43,15 @@ class Certificate:
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = self._now
+
+    def trust_clients_of(self, client_ca: str) -> None:
+        """From the next connection on, clients may have certificates of these authorities. Only for an endpoint that began with some. Raises InvalidRequest."""
+        former, self._client_ca = self._client_ca, client_ca
+        try:
+            self._now, self.validity = self._load(self._seen)
+        except InvalidRequest:
+            self._client_ca = former
+            raise
 
     async def watch(self, changed: Callable[[], None]) -> NoReturn:
         """Report each new pair and each new problem, until cancelled."""
@@ -76,6 +88,12 @@ class Certificate:
 
     def _load(self, read: tuple[bytes, bytes]) -> tuple[ssl.SSLContext, Validity]:
         context = _server_context()
+        if self._client_ca:
+            try:
+                context.load_verify_locations(cadata=self._client_ca)
+            except (OSError, ValueError) as e:
+                raise InvalidRequest(f"the client CA is no certificate: {e}") from e
+            context.verify_mode = ssl.CERT_OPTIONAL
         try:
             context.load_cert_chain(self._certificate, self._key)
             found = in_pem(read[0].decode("ascii", errors="replace"))[0]  # its own comes first

@@ -1,0 +1,184 @@
+"""The HTTP API's objects. OpenAPI comes from these models (`openapi`); a test checks that what is served fits them."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+BASE = "/api/v1"
+API_VERSION = "hbox.io/v1"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
+
+
+class Problem(_Model):
+    """An error (RFC 9457)."""
+
+    status: int
+    title: str
+    detail: str
+    code: str = Field(description="unauthenticated, not-allowed, not-found, invalid-request, conflict, unavailable, internal")
+    hint: str = Field(description="What to do; may be empty.")
+
+
+class PodCounts(_Model):
+    bound: int
+    members: int
+    min: int
+
+
+class Job(_Model):
+    """A gang (PodGroup) or a single pod, as `hbox jobs -o json` prints it."""
+
+    name: str = Field(description="namespace/name")
+    id: str
+    queue: str
+    priority: int
+    state: Literal["PENDING", "WAITING", "INVALID", "GROWING", "BOUND", "RUNNING"]
+    pods: PodCounts
+    placed: dict[str, str] = Field(description="Nodes by pod.")
+    waiting: list[str] = Field(description="Pods without a node.")
+    cards: int
+    age_seconds: float
+    reason: str = Field(description="Why it waits; names of other tenants are replaced.")
+    wait_seconds: dict[str, float] = Field(description="Its waiting by code of the reason.")
+    shard: str | None = None
+
+
+class Queue(_Model):
+    """A queue, as `hbox queue ls -o json` prints it. Amounts are base units by resource name."""
+
+    name: str
+    parent: str
+    depth: int
+    state: str
+    weight: int
+    priority: int
+    reclaimable: bool
+    guarantee: dict[str, int]
+    deserved: dict[str, int]
+    by_weight: dict[str, int]
+    capability: dict[str, int]
+    used: dict[str, float]
+    borrowed: dict[str, float]
+    idle: dict[str, float]
+    pools: list[str]
+    home: str
+    borrows_from: list[str]
+    lent_pools: list[str]
+    lent_to: list[str]
+    namespaces: list[str]
+    bound: bool
+    priority_classes: list[str]
+    non_preemptible_classes: list[str]
+    pending_jobs: int
+    pending_cards: int
+    oldest_pending_seconds: float
+    faults: list[str]
+
+
+class CardCounts(_Model):
+    free: float
+    total: float
+    free_percent: list[int]
+
+
+class Node(_Model):
+    """A node, as `hbox nodes -o json` prints it. `cardsByQueue`: queues that the client may not see are one sum, `others`."""
+
+    name: str
+    state: Literal["READY", "CORDONED", "NOT-READY"]
+    pool: str
+    model: str
+    cards: CardCounts
+    healthy: bool
+    bad_cards: list[int]
+    pods: int
+    cards_by_queue: dict[str, int]
+    used: dict[str, int]
+    allocatable: dict[str, int]
+    refuses: list[dict[str, Any]]
+    device_plugin: dict[str, Any] | None
+    kubelet_report: dict[str, Any] | None
+    reason: str
+
+
+class JobDocument(Job):
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["Job"]
+
+
+class QueueDocument(Queue):
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["Queue"]
+
+
+class NodeDocument(Node):
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["Node"]
+
+
+class ListMetadata(_Model):
+    revision: int = Field(description="Of the service's state; increases with every change.")
+    continue_: str = Field(alias="continue", description="Cursor of the next page; empty = this is the last one.")
+
+
+class Others(_Model):
+    """Queues that the client may not see, as one sum."""
+
+    queues: int
+    used: dict[str, float]
+    pending_jobs: int
+    pending_cards: int
+
+
+class QueueListMetadata(ListMetadata):
+    others: Others
+
+
+class JobList(_Model):
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["JobList"]
+    metadata: ListMetadata
+    items: list[Job]
+
+
+class QueueList(_Model):
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["QueueList"]
+    metadata: QueueListMetadata
+    items: list[Queue]
+
+
+class NodeList(_Model):
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["NodeList"]
+    metadata: ListMetadata
+    items: list[Node]
+
+
+class Rights(_Model):
+    """`jobs`, `queues`: true = all of them; false = those of single namespaces and queues."""
+
+    jobs: bool
+    queues: bool
+    nodes: bool
+
+
+class WhoAmI(_Model):
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["WhoAmI"]
+    user: str
+    groups: list[str]
+    rights: Rights
+
+
+class Document(_Model):
+    """One object."""
+
+    model_config = ConfigDict(extra="allow", alias_generator=to_camel)
+
+    api_version: Literal["hbox.io/v1"]
+    kind: str

@@ -1,0 +1,1 @@
+"""What the console knows and shows, with no I/O: the read model, rights, pages, and what is withheld."""

@@ -1,0 +1,107 @@
+"""What a client sees of objects: items as the command line prints them, without names of tenants that it may not see. Sums stay."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from .model import ReadModel
+from .names import Veil, namespaces_in, queues_in, texts_in, veiled
+from .rights import Scope
+
+Item: TypeAlias = dict[str, Any]
+
+#: The entry for queues that the client may not see.
+OTHERS = "others"
+
+#: Texts of items that other services wrote, and that may contain names.
+_JOB_TEXTS = ("reason",)
+_QUEUE_TEXTS = ("faults",)
+_NODE_TEXTS = ("reason", "refuses", "devicePlugin")
+
+
+def named_in_jobs(items: Sequence[Item], model: ReadModel) -> tuple[set[str], set[str]]:
+    """Namespaces and queues that the items' texts name, and whose rights have to be reviewed."""
+    return _named((item[key] for item in items for key in _JOB_TEXTS), model)
+
+
+def named_in_queues(items: Sequence[Item], model: ReadModel) -> tuple[set[str], set[str]]:
+    namespaces, queues = _named((item[key] for item in items for key in _QUEUE_TEXTS), model)
+    for item in items:
+        queues |= {item["parent"], *item["borrowsFrom"], *item["lentTo"], item["home"], *item["pools"]} & model.known_queues
+        namespaces |= set(item["namespaces"])
+    return namespaces, queues
+
+
+def named_in_nodes(items: Sequence[Item], model: ReadModel) -> tuple[set[str], set[str]]:
+    namespaces, queues = _named((item[key] for item in items for key in _NODE_TEXTS), model)
+    return namespaces, queues | {queue for item in items for queue in item["cardsByQueue"]} & model.known_queues
+
+
+def named_in(value: Any, model: ReadModel) -> tuple[set[str], set[str]]:
+    """Of any JSON value."""
+    return _named([value], model)
+
+
+def _named(values: Iterable[Any], model: ReadModel) -> tuple[set[str], set[str]]:
+    texts = [text for value in values for text in texts_in(value)]
+    return namespaces_in(texts, model.names), queues_in(texts, model.known_queues)
+
+
+def veil_of(scope: Scope, model: ReadModel) -> Veil:
+    return Veil(
+        model.names,
+        model.known_queues,
+        None if scope.namespaces is None else frozenset(scope.namespaces),
+        None if scope.queues is None else frozenset(scope.queues),
+    )
+
+
+def job_seen(item: Item, veil: Veil) -> Item:
+    """Of a job that the client may see: its queue is its own affair."""
+    return item | {key: veiled(item[key], veil) for key in _JOB_TEXTS}
+
+
+def queue_seen(item: Item, scope: Scope, veil: Veil) -> Item:
+    """Of a queue that the client may see. Its ancestors, lenders and namespaces are shown where the client may see them, too."""
+    return item | {
+        "parent": item["parent"] if not item["parent"] or scope.sees_queue(item["parent"]) else OTHERS,
+        "borrowsFrom": _only(item["borrowsFrom"], scope, veil),
+        "lentTo": _only(item["lentTo"], scope, veil),
+        "namespaces": [name for name in item["namespaces"] if scope.sees_namespace(name)],
+        **{key: veiled(item[key], veil) for key in _QUEUE_TEXTS},
+    }
+
+
+def _only(names: Sequence[str], scope: Scope, veil: Veil) -> list[str]:
+    return [name for name in names if name not in veil.known_queues or scope.sees_queue(name)]
+
+
+def node_seen(item: Item, scope: Scope, veil: Veil) -> Item:
+    return item | {
+        "cardsByQueue": summed(item["cardsByQueue"], scope),
+        **{key: veiled(item[key], veil) for key in _NODE_TEXTS},
+    }
+
+
+def summed(by_queue: Mapping[str, int], scope: Scope) -> dict[str, int]:
+    """Amounts by queue, those of other queues as one sum."""
+    seen = {queue: amount for queue, amount in by_queue.items() if queue == "-" or scope.sees_queue(queue)}
+    if others := sum(amount for queue, amount in by_queue.items() if queue not in seen):
+        seen[OTHERS] = others
+    return seen
+
+
+def others_of(items: Iterable[Item]) -> Item:
+    """The sum of queues that the client may not see. Only queues without children among them count, since a queue's use includes that below it."""
+    kept = list(items)
+    parents = {item["parent"] for item in kept}
+    own = [item for item in kept if item["name"] not in parents]
+    used: dict[str, int] = {}
+    for item in own:
+        for resource, amount in item["used"].items():
+            used[resource] = used.get(resource, 0) + amount
+    return {
+        "queues": len(kept),
+        "used": dict(sorted(used.items())),
+        "pendingJobs": sum(item["pendingJobs"] for item in own),
+        "pendingCards": sum(item["pendingCards"] for item in own),
+    }
