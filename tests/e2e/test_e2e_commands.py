@@ -119,7 +119,8 @@ def test_events_tell_of_bound_jobs(used: Up) -> None:
     def bound() -> bool:
         done = used.hbox("-o", "json", "events")
         assert done.returncode == 0, done.stderr
-        return any(json.loads(line).get("phase") in ("bound", "running") for line in done.stdout.splitlines())
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        return any(event["type"] == "io.hbox.job.placed.v1" and event["data"]["node_count"] for event in found)
 
     until(bound, timeout_s=30, what="an event")
 

@@ -1,6 +1,7 @@
 """What each form of output contains, and the order of data and messages."""
 
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from hbox_cli.commands.up import without_cards
 from hbox_cli.exits import failure_text
 from hbox_cli.output import Form, Output
 from hbox_common.errors import Unavailable
-from hbox_common.events import HealthChanged, JobPhase, JobPhaseChanged
+from hbox_common.eventexamples import EXAMPLES as PUBLIC_EXAMPLES
+from hbox_common.events import CloudEvent, HealthChanged, JobPhase, JobPhaseChanged
 from hbox_common.model import Generation, JobId, NodeName, NodeState, QueueName
+from hbox_common.views.events import has_successor
 from hbox_common.views.nodes import node_items
 from hbox_sandbox.trace import machines
 
@@ -56,6 +59,22 @@ def test_events_have_a_name_each(capsys: pytest.CaptureFixture[str]) -> None:
     for event in (WAITING, SICK):
         put_event(Output(Form.NAME), event)
     assert capsys.readouterr().out == "job/ml/train\nnode/n1\n"
+
+
+@pytest.mark.parametrize("event", PUBLIC_EXAMPLES, ids=lambda event: event.kind)
+def test_a_public_event_is_printed_in_each_form(event: CloudEvent, capsys: pytest.CaptureFixture[str]) -> None:
+    put_event(Output(Form.JSON), event)
+    assert json.loads(capsys.readouterr().out) == event.attributes()
+    put_event(Output(Form.CSV), event)
+    [(time, kind, name, text)] = csv.reader(capsys.readouterr().out.splitlines())
+    assert (time, kind) == ("2026-01-01T00:00:00+00:00", event.kind.split(".")[0])
+    assert name in ("team-a/train", "team-a/train-0", "research", "node-0001")
+    assert event.kind.split(".")[1].partition("_")[0] in text
+
+
+def test_an_old_message_with_a_public_event_is_not_shown_twice() -> None:
+    bound = WAITING.model_copy(update={"phase": JobPhase.BOUND})
+    assert [has_successor(event) for event in (WAITING, SICK, bound)] == [False, False, True]
 
 
 def test_event_times_have_a_date(capsys: pytest.CaptureFixture[str]) -> None:
