@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from hbox_common.events.explain import ExplainAnswer, ExplainRequest, NodeRules
 
+from . import metrics
 from .core.explain.changes import ChangeLimits
 from .core.reports import Reports
 
@@ -13,6 +14,9 @@ def explain_answer(reports: Reports, request: ExplainRequest, *, wall: float, cl
     """`wall`: seconds since the epoch; `clock`: seconds, monotonic."""
     found = reports.explanation(request.job, wall)
     if found is not None and request.changes:
-        found = replace(found, changes=reports.changes(request.job, ChangeLimits(), clock).changes)
+        proposed = reports.changes(request.job, ChangeLimits(), clock)
+        found = replace(found, changes=proposed.changes)
+        metrics.CHANGE_SEARCHES.labels("complete" if proposed.complete else "limited").inc()
+        metrics.CHANGE_PROBES.inc(proposed.probes)
     failed = reports.failed_rules(request.job, request.node) if request.node else None
     return ExplainAnswer(explanation=found, node=None if failed is None else NodeRules(node=request.node, failed=tuple(failed)))

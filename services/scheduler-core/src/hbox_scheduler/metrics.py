@@ -30,6 +30,12 @@ RECORD_BYTES = counter("scheduler_record_bytes", "Bytes written to the record of
 RECORD_STOPPED = counter(
     "scheduler_record_stopped", "Records that ended before the service: disk full or slow, or the size limit"
 )
+CHANGE_SEARCHES = counter(
+    "scheduler_change_searches",
+    "Searches for the smallest changes that start a pending job: complete, or ended by the limits of 32 trials and 200 ms",
+    ["result"],
+)
+CHANGE_PROBES = counter("scheduler_change_probes", "Trials of pending jobs in searches for the smallest changes")
 FRAGMENTS = gauge(
     "scheduler_fragment_cards", "Idle cards that pods of the current mix cannot use where they are (FGD's F), in cards"
 )
