@@ -1,5 +1,6 @@
 """Facts of an explanation: what its code's text and its amounts are filled with."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -94,11 +95,12 @@ def known_models(columns: Columns) -> list[str]:
 
 
 def model_facts(columns: Columns, request: CardRequest, found: Facts) -> None:
-    """The model that no card has, and the most similar one that cards have."""
+    """The model that no card has, and the most similar name, or part of a name, that selects one that cards have."""
     wanted, models = wanted_models(request), known_models(columns)
     missing = [name for name in wanted if not any(any_names_model([name], model) for model in models)] or list(wanted)
     found.facts |= {"model": ", ".join(missing), "models": models}
-    if missing and (near := nearest(missing[0], models)):
+    parts = [part for model in models for part in (model, *re.split(r"[\s_-]+", model)) if any_names_model([part], model)]
+    if missing and (near := nearest(missing[0], parts)):
         found.facts["nearest"] = near
 
 

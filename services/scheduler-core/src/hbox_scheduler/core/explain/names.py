@@ -11,7 +11,7 @@ def nearest(wanted: str, names: Iterable[str]) -> str:
     plain = _plain(wanted)
     best, least = "", max(len(plain), 1) / 2
     for name in names:
-        distance = min(edit_distance(plain, _plain(part)) for part in (name, *name.replace("_", "-").split("-")))
+        distance = edit_distance(plain, _plain(name))
         if distance < least or (distance == least and not best):
             best, least = name, distance
     return best

@@ -1,0 +1,210 @@
+"""What the platform explains of pending jobs: outcome, code and facts of the explanation, on 16 nodes with 8 cards of the model H100."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from hbox_cli.platform.layout import Layout
+from hbox_cli.session import bus_of
+from hbox_common.events.explain import ExplainAnswer, ExplainRequest, explain_endpoint
+from hbox_common.kube import HYPERNODES, MERGE_PATCH, NODES, PODGROUPS, PODS, KubeClient
+from hbox_common.model import JobId
+from hbox_common.model.explanation import Explanation, Fact
+
+from ..waiting import until
+from .platform_world import Up, emptied, placed, up
+
+pytestmark = pytest.mark.e2e
+
+SPACE, GPU = "default", "nvidia.com/gpu"
+NODES_OF = [f"node-{number:04}" for number in range(1, 17)]
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with up(tmp_path_factory.mktemp("situations") / "state", "--nodes", "16x8") as running:
+        yield running
+
+
+@pytest.fixture
+async def client(platform: Up) -> AsyncIterator[KubeClient]:
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        yield client
+        await emptied(platform, client, SPACE)
+
+
+def pod(name: str, limits: Mapping[str, str], **spec: Any) -> dict[str, Any]:
+    annotations = spec.pop("annotations", {})
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"} | dict(limits), "limits": limits}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": SPACE, "annotations": annotations},
+        "spec": {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container], **spec},
+    }
+
+
+async def gang(client: KubeClient, name: str, pods: int, cards: int, **spec: Any) -> None:
+    body = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": SPACE},
+        "spec": {"minMember": pods, **spec},
+    }
+    await client.json("POST", PODGROUPS.path(SPACE), body=body)
+    member = {"scheduling.k8s.io/group-name": name}
+    for number in range(pods):
+        await client.json("POST", PODS.path(SPACE), body=pod(f"{name}-{number}", {GPU: str(cards)}, annotations=member))
+
+
+async def explained(platform: Up, name: str, code: str) -> Explanation:
+    """The explanation of the job, once it has this code."""
+    last: list[Explanation | None] = [None]
+
+    def ids_of() -> list[str]:
+        return [item["id"] for item in platform.json("jobs")["items"] if item["name"] == f"{SPACE}/{name}"]
+
+    async with bus_of(Layout(platform.state).running()) as bus:
+
+        async def there() -> bool:
+            if not (ids := await asyncio.to_thread(ids_of)):
+                return False
+            request = ExplainRequest(job=JobId(ids[0]))
+            answer = await bus.call("scheduler-core", explain_endpoint(""), request, ExplainAnswer, timeout_s=10)
+            last[0] = answer.explanation
+            return answer.explanation is not None and answer.explanation.code == code
+
+        await until(there, f"{name} has {code}", timeout_s=60)
+    assert last[0] is not None
+    return last[0]
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A pending job, alone on the platform. `gang`: pods and cards of each, else a pod with these limits."""
+
+    outcome: str
+    code: str
+    facts: Mapping[str, Fact]
+    limits: Mapping[str, str] = field(default_factory=dict)
+    gang: tuple[int, int] = (0, 0)
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+
+HARD = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
+SITUATIONS = {
+    "gang-too-large": Situation("change", "GangTooLarge", {"pods": 20, "most": 16}, gang=(20, 8)),
+    "pod-too-wide": Situation("change", "NodeInsufficientDevice", {"cards": 9, "largest": 8}, {GPU: "9"}),
+    "model-misspelt": Situation(
+        "change",
+        "CardTypeMismatch",
+        {"model": "H1OO", "nearest": "H100"},
+        {GPU: "1"},
+        spec={"annotations": {"nvidia.com/use-gputype": "H1OO"}},
+    ),
+    "too-many-cpus": Situation("change", "ResourceTooLarge", {"resource": "cpu", "need": 500}, {GPU: "1", "cpu": "500"}),
+    "too-much-card-memory": Situation(
+        "change", "CardMemoryTooLarge", {"need_mib": 200_000}, {GPU: "1", "nvidia.com/gpumem": "200000"}
+    ),
+    "no-such-zone": Situation(
+        "change", "NodeSelectorMismatch", {"key": "zone", "value": "moon"}, {GPU: "1"}, spec={"nodeSelector": {"zone": "moon"}}
+    ),
+    "no-such-queue": Situation(
+        "change",
+        "QueueNotFound",
+        {"queue": "defualt", "nearest": "default"},
+        {GPU: "1"},
+        spec={"annotations": {"scheduling.volcano.sh/queue-name": "defualt"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+async def test_job_that_no_wait_helps_is_told_what_to_change(platform: Up, client: KubeClient, name: str) -> None:
+    situation = SITUATIONS[name]
+    if situation.gang[0]:
+        await gang(client, name, *situation.gang, **situation.spec)
+    else:
+        await client.json("POST", PODS.path(SPACE), body=pod(name, situation.limits, **situation.spec))
+    found = await explained(platform, name, situation.code)
+    assert found.outcome == situation.outcome
+    assert {fact: found.facts.get(fact) for fact in situation.facts} == situation.facts
+    check(found)
+    await same_everywhere(platform, client, name, found)
+
+
+async def test_pod_waits_while_all_cards_are_in_use(platform: Up, client: KubeClient) -> None:
+    await gang(client, "runs", 16, 8)
+    await all_placed(client, "runs", 16)
+    await client.json("POST", PODS.path(SPACE), body=pod("one", {GPU: "1"}))
+    found = await explained(platform, "one", "CardsInUse")
+    assert (found.outcome, found.owner, found.facts["total"]) == ("wait", "system", 128)
+    assert found.facts["queues"] == ["default (128)"]
+    assert found.nodes.first == {"CardsInUse": 16}
+    check(found)
+    await same_everywhere(platform, client, "one", found)
+
+
+async def test_gang_that_lacks_a_node_out_of_service_is_escalated_with_names(platform: Up, client: KubeClient) -> None:
+    await client.json("PATCH", NODES.path("", NODES_OF[0]), body={"spec": {"unschedulable": True}}, content_type=MERGE_PATCH)
+    condition = [{"type": "XidError", "status": "True", "reason": "Xid79", "message": "fell off the bus"}]
+    before = await client.json("GET", NODES.path("", NODES_OF[1]))
+    faulty = {"status": {"conditions": [*before["status"]["conditions"], *condition]}}
+    await client.json("PATCH", f"{NODES.path('', NODES_OF[1])}/status", body=faulty, content_type=MERGE_PATCH)
+    await gang(client, "wide", 15, 8)
+    found = await explained(platform, "wide", "NodesOutOfService")
+    assert (found.outcome, found.owner, found.facts["short"]) == ("escalate", "operator", 1)
+    names = found.facts["nodes"]
+    assert isinstance(names, Sequence)
+    assert [name.split()[0] for name in names] == NODES_OF[:2]
+    check(found)
+    await same_everywhere(platform, client, "wide", found)
+    await client.json("PATCH", NODES.path("", NODES_OF[0]), body={"spec": {"unschedulable": False}}, content_type=MERGE_PATCH)
+    await all_placed(client, "wide", 15)
+
+
+async def test_gang_in_a_domain_that_is_too_small_is_told_so(platform: Up, client: KubeClient) -> None:
+    leaves = [hypernode(f"leaf-{leaf}", 1, "Node", NODES_OF[4 * leaf : 4 * leaf + 4]) for leaf in range(4)]
+    for one in (*leaves, hypernode("spine", 2, "HyperNode", [leaf["metadata"]["name"] for leaf in leaves])):
+        await client.json("POST", HYPERNODES.path(), body=one)
+    await gang(client, "near", 8, 8, **HARD)
+    found = await explained(platform, "near", "TopologyTooSmall")
+    assert (found.outcome, found.facts["tier"], found.facts["pods"], found.facts["room"]) == ("change", 1, 8, 4)
+    check(found)
+    await same_everywhere(platform, client, "near", found)
+
+
+def hypernode(name: str, tier: int, kind: str, members: Sequence[str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "topology.volcano.sh/v1alpha1",
+        "kind": "HyperNode",
+        "metadata": {"name": name},
+        "spec": {
+            "tier": tier,
+            "members": [{"type": kind, "selector": {"exactMatch": {"name": member}}} for member in members],
+        },
+    }
+
+
+async def all_placed(client: KubeClient, name: str, pods: int) -> None:
+    async def there() -> bool:
+        return len(await placed(client, SPACE, f"{name}-")) == pods
+
+    await until(there, f"{name} placed", timeout_s=60)
+
+
+def check(found: Explanation) -> None:
+    """What holds for every explanation."""
+    assert sum(found.nodes.first.values()) + found.nodes.fitting == found.nodes.total
+    assert all(need > found.have[unit] for unit, need in found.need.items())
+    assert found.stages[-1].code == found.code
+
+
+async def same_everywhere(platform: Up, client: KubeClient, name: str, found: Explanation) -> None:
+    """The job's reason does not name card memory unless a slice is requested."""
+    done = await asyncio.to_thread(platform.hbox, "why", name)
+    assert done.returncode == 0, done.stderr
+    assert found.code == "CardMemoryTooLarge" or "CardInsufficientMemory" not in done.stdout, done.stdout
