@@ -12,8 +12,9 @@ import nats
 import pytest
 
 from hbox_common.bus import Bus, EmbeddedServer
-from hbox_common.events import JobPhaseChanged
+from hbox_common.events import ClaimsAsked, ClaimsPage, Event, JobPhaseChanged
 from hbox_common.kube import MERGE_PATCH, PODS
+from hbox_common.model import Claim, ClaimId, Epoch, Index, JobId, NodeName, PlanId, PodUid, QueueName
 
 from ...waiting import until
 from .edge_world import Kube, listening, process
@@ -118,3 +119,44 @@ async def test_consumers_of_the_old_messages_receive_no_public_event(
             await until(lambda: of(events, "a") == ["placed"])
             await until(lambda: [one.phase for one in old if isinstance(one, JobPhaseChanged)][-1:] == ["bound"])
     assert {one.about.stream for one in old} == {"HBOX_EVENTS"}
+
+
+async def test_a_job_that_was_deleted_while_no_publisher_ran_is_finished(
+    kube: Kube, bus: Bus, kubeconfig: Path, nats: EmbeddedServer
+) -> None:
+    await bus.ensure_streams()
+    uids: dict[str, str] = {}
+
+    async def claims(_: Event) -> AsyncIterator[Event]:
+        yield ClaimsPage(
+            epoch=Epoch(1), index=Index(1), frozen=False,
+            claims=tuple(
+                Claim(ClaimId(name), PodUid(uid), "default", name, JobId(uid), PlanId("p"), QueueName("default"), 0, NodeName("n1"), {})
+                for name, uid in uids.items()
+            ),
+        )  # fmt: skip
+
+    async with collected(nats) as events, asyncio.TaskGroup() as group:
+        ledger = group.create_task(bus.serve(ClaimsAsked, claims))
+        with process("hbox_jobs", kubeconfig=kubeconfig, nats_url=nats.url):
+            for name in ("stays", "goes", "pending"):
+                uids[name] = (await kube.pod(name))["metadata"]["uid"]
+            for name in ("stays", "goes"):
+                await kube.bind(name, "n1")
+            await until(lambda: all(of(events, name) == ["placed"] for name in ("stays", "goes")))
+        await kube.delete_pod("goes")
+        await kube.delete_pod("pending")
+        for _ in range(2):
+            with process("hbox_jobs", kubeconfig=kubeconfig, nats_url=nats.url):
+                await until(lambda: of(events, "goes") == ["placed", "finished"])
+                await kube.pod("later")
+                await kube.bind("later", "n1")
+                await until(lambda: of(events, "later") == ["placed"])
+                await kube.delete_pod("later")
+                await until(lambda: of(events, "later") == ["placed", "finished"])
+                events[:] = [event for event in events if event["data"]["name"] != "later"]
+        ledger.cancel()
+    assert of(events, "stays") == ["placed"]
+    assert of(events, "goes") == ["placed", "finished"]
+    finished = events[-1]["data"]
+    assert (finished["name"], finished["code"], finished["nodes"][0]["node"]) == ("goes", "deleted", "n1")

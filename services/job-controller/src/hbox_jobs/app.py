@@ -13,11 +13,8 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.events import (
     BindDecided,
     BindOutcome,
-    CloudEvent,
     Event,
     EvictionReceipt,
-    JobPhase,
-    JobPhaseChanged,
     JobsAdmitted,
     JobsAsked,
     JobsPending,
@@ -39,9 +36,8 @@ from hbox_common.kube import (
     Informer,
     KubeClient,
 )
-from hbox_common.model import JobId, PodUid, QueueName, scheduler_names
+from hbox_common.model import PodUid, QueueName, scheduler_names
 from hbox_common.model.shards import Shards, shard_of
-from hbox_common.pacing import TokenBucket
 from hbox_common.runtime import Condition, Health, LongLived, complaints, connected, turn
 
 from . import metrics
@@ -50,7 +46,8 @@ from .adapters.budgets import BudgetTeller, budget_view
 from .adapters.counts import CountsTeller
 from .adapters.groupreads import GroupReader
 from .adapters.objects import GROUP_FIELDS, NEVER, PodReader, group_view, identity
-from .adapters.paced import BUSY_SHARE, paced
+from .adapters.paced import paced
+from .adapters.phasepublisher import PhasePublisher
 from .adapters.rests import RestPublisher
 from .adapters.rivals import Rivals
 from .adapters.traces import JobTraces, trace_of
@@ -60,8 +57,6 @@ from .adapters.writes import KubeWriter
 from .api import Api
 from .core.feedback import Feedback
 from .core.jobs import Jobs
-from .core.lifecycle import LIFECYCLE, Entered, Stage
-from .core.phases import is_news
 from .core.routing import Routing
 from .settings import JobControllerSettings
 
@@ -72,14 +67,6 @@ STARTING_S = 0.05
 CONDITIONS = ("kube", "bus", "synced")
 #: Seconds between two repetitions of jobs without a verdict after verdicts were lost.
 ASK_AGAIN_S = 30.0
-
-#: Age in seconds at which a phase is published: most jobs are bound by then, and their pending phase is obsolete.
-PHASE_REST_S = 0.5
-#: Maximum phases in one batch, and seconds between two batches: published one by one, each phase wakes the broker and this process.
-PHASES_AT_ONCE = 50
-PHASES_WINDOW_S = 0.05
-#: For so long they go at a part of their rate while the platform is busy.
-PHASES_PATIENCE_S = 60.0
 
 #: Outcomes that show that the plan was based on an old view of the job.
 _OLD_VIEW = frozenset({BindOutcome.GONE, BindOutcome.CONFLICT})
@@ -217,7 +204,16 @@ class JobController:
             group.create_task(self._bus.follow([OutcomesObserved], self._on_outcomes, start=Start.NEW))
             group.create_task(self._bus.follow([BindDecided], self._on_decided, start=Start.NEW))
             group.create_task(self._bus.follow([EvictionReceipt], self._on_receipts, start=Start.NEW, writers_only=True))
-            group.create_task(self._phases())
+            phases = PhasePublisher(
+                self._bus,
+                self.jobs,
+                self._traces,
+                self._announcer.busy,
+                behind=self._behind,
+                rate_per_s=self._settings.phases_per_s,
+            )
+            group.create_task(phases.run())
+            group.create_task(phases.finish_deleted(self._settings.instance))
             for task in self._feedback_tasks():
                 group.create_task(task)
 
@@ -442,103 +438,6 @@ class JobController:
                 busy=self._announcer.busy,
             ),
         ]
-
-    async def _phases(self) -> None:
-        """Publish the phases of each job, and its public events, in the order in which it entered them; each is retried until the broker has it.
-
-        If a job is older than this process, the previous process may have published its first phase.
-        """
-        listed, published = self.jobs.ids(), dict[JobId, JobPhase]()
-        stages: dict[JobId, Stage] = {}
-        full = TokenBucket(rate_per_s=self._settings.phases_per_s, burst=PHASES_AT_ONCE)
-        slow = TokenBucket(rate_per_s=BUSY_SHARE * self._settings.phases_per_s, burst=PHASES_AT_ONCE)
-        while True:
-            waiting = self.jobs.phases
-            rest_s = waiting.wait_s(wall := wall_s(), PHASE_REST_S)
-            if rest_s is None:
-                self._behind.clear()
-                await self._behind.wait()
-                continue
-            if rest_s > 0.0:
-                await asyncio.sleep(rest_s)
-                continue
-            bucket = slow if waiting.age_s(wall) < PHASES_PATIENCE_S and self._announcer.busy() else full
-            limit = bucket.available(now := monotonic_s())
-            if limit <= 0:
-                await asyncio.sleep(bucket.wait_s(now))
-                continue
-            phases = self.jobs.take_phases(limit, now=wall, rest_s=PHASE_REST_S)
-            if doubtful := [phase for phase in phases if phase.job in listed]:
-                await self._look_up(doubtful, published, stages)
-                listed.difference_update(phase.job for phase in doubtful)
-            async with asyncio.TaskGroup() as group:
-                for phase in phases:
-                    events = stages.setdefault(phase.job, Stage()).follow(phase)
-                    if phase.phase is JobPhase.DELETED:
-                        del stages[phase.job]
-                    news = not phase.rejected and is_news(phase.phase, published.get(phase.job))
-                    if news:
-                        published.pop(phase.job, None)
-                        self._traces.entered(phase)
-                    bucket.spend(news + len(events))
-                    group.create_task(self._publish_entered(phase, events, news=news))
-            await asyncio.sleep(PHASES_WINDOW_S)
-
-    async def _look_up(self, phases: Sequence[Entered], published: dict[JobId, JobPhase], stages: dict[JobId, Stage]) -> None:
-        """Add what an earlier process published about these jobs: the last phase, and the stage that follows from the last public events."""
-        keys = [(phase.queue, phase.job) for phase in phases]
-        published.update(
-            (event.job, event.phase)
-            for event in await self._last(JobPhaseChanged, [(None, *key) for key in keys])
-            if isinstance(event, JobPhaseChanged)
-        )
-        events: dict[JobId, list[CloudEvent]] = {}
-        for type_ in LIFECYCLE:
-            for event in await self._last(type_, keys):
-                if isinstance(event, LIFECYCLE):
-                    events.setdefault(event.data.job, []).append(event)
-        for phase in phases:
-            stages[phase.job] = Stage.after(events.get(phase.job, ()), published.get(phase.job))
-
-    async def _last(self, type_: type[Event], keys: Sequence[tuple[str | None, ...]]) -> list[Event]:
-        try:
-            last = await insist(
-                lambda: self._bus.last(type_, keys),
-                on_unavailable=lambda e: log.warning("earlier phases are not read yet: %s", e),
-            )
-        except InvalidRequest as e:
-            log.warning("earlier phases cannot be read and are published again: %s", e)
-            return []
-        return [delivery.event for delivery in last]
-
-    async def _publish_entered(self, entered: Entered, events: Sequence[CloudEvent], *, news: bool) -> None:
-        """Publish the events of a phase, then the phase (`news`): a successor that finds the phase published does not repeat the events."""
-        for event in events:
-            await self._publish_about(entered, event, event.keys, event.id)
-        if news:
-            phase = entered.changed
-            message_id = f"{phase.job}.{phase.phase.value}.{phase.at:.6f}"
-            await self._publish_about(entered, phase, (phase.phase.value, phase.queue, phase.job), message_id)
-            metrics.PHASES.labels(phase.phase.value).inc()
-
-    async def _publish_about(self, entered: Entered, event: Event, keys: tuple[str, ...], message_id: str) -> bool:
-        """Returns whether the broker has it."""
-        try:
-            await insist(
-                lambda: self._bus.publish(event, *keys, message_id=message_id, traceparent=trace_of(entered.job)),
-                on_unavailable=lambda e: log.debug("phases wait: %s", e),
-            )
-        except InvalidRequest as e:
-            log.error(
-                "%s of job %s/%s (%s) cannot be published: %s",
-                event.ce_type(),
-                entered.namespace,
-                entered.name,
-                entered.phase,
-                e,
-            )
-            return False
-        return True
 
     async def _watch_health(self) -> None:
         conditions = {name: self._health.condition(name) for name in CONDITIONS}
