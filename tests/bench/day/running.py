@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hbox_cli.platform import Layout
+from hbox_cli.platform.layout import Layout
 from hbox_cli.receipts import receipts_of
 from hbox_cli.session import bus_of
 from hbox_common.clock import run_faster, wall_s

@@ -22,7 +22,9 @@ from ..aio import run
 from ..context import Context, command_options
 from ..exits import Exit, Faulty
 from ..output import notify
-from ..platform import Forked, Layout, Plan, Platform, Running, forked
+from ..platform.early import Forked, forked
+from ..platform.layout import Layout, Running
+from ..platform.supervisor import Plan, Platform
 from .up import POLICIES
 
 T = TypeVar("T")

@@ -21,7 +21,8 @@ from ..context import Context, command_options
 from ..exits import Exit
 from ..options import queues_option
 from ..output import notify
-from ..platform import ONE_THREAD, Api, Plan, Platform, forked
+from ..platform.early import ONE_THREAD, forked
+from ..platform.supervisor import Api, Plan, Platform
 
 POLICIES = ("least-waste", "binpack", "fgd")
 
