@@ -22,6 +22,7 @@ BENCHES = (
     "ledger",
     "platform",
     "day",
+    "starts",
 )
 ASKED_FOR = (
     "waits",

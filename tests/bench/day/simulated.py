@@ -34,7 +34,7 @@ IDLE = bool(os.environ.get("HBOX_DAY_IDLE"))
 
 
 @dataclass(slots=True)
-class _Run:
+class Run:
     """A job as it is now; `left_s` of its work is to be done."""
 
     piece: Piece
@@ -54,11 +54,11 @@ class Simulated:
         self._sim.put_nodes(node(f"n{number:04}", cards=CARDS, cpu=96, memory_mib=1 << 20) for number in range(nodes))
         self.outcome = Outcome()
         self.idle = Idle()
-        self._runs: dict[JobId, _Run] = {}
-        self._events: list[tuple[float, int, str, _Run | None]] = []
+        self._runs: dict[JobId, Run] = {}
+        self._events: list[tuple[float, int, str, Run | None]] = []
         self._count = 0
         for piece in day.pieces:
-            self._at(piece.submit_s, "comes", _Run(piece, piece.duration_s, JobId(piece.name)))
+            self._at(piece.submit_s, "comes", Run(piece, piece.duration_s, JobId(piece.name)))
 
     def run(self) -> Outcome:
         until = DAY_S + AFTER_S
@@ -100,11 +100,11 @@ class Simulated:
             idle, columns.reserved[: columns.size] != 0, nominated, [run.piece.pods for run in waiting if not run.nominated]
         )
 
-    def _at(self, at: float, what: str, run: _Run | None = None) -> None:
+    def _at(self, at: float, what: str, run: Run | None = None) -> None:
         self._count += 1
         heappush(self._events, (at, self._count, what, run))
 
-    def _job(self, run: _Run) -> Job:
+    def _job(self, run: Run) -> Job:
         piece, (pods, each) = run.piece, run.piece.pods
         self._runs[run.id] = run
         made = job(
@@ -142,10 +142,10 @@ class Simulated:
                 run.leaving = True
                 self._at(self._sim.now + NOTICE_S, "leaves", run)
 
-    def _pods(self, run: _Run) -> list[PodUid]:
+    def _pods(self, run: Run) -> list[PodUid]:
         return [uid for uid, claim in self._sim.claims.items() if claim.job == run.id]
 
-    def _ends(self, run: _Run) -> None:
+    def _ends(self, run: Run) -> None:
         if self._runs.get(run.id) is not run:
             return  # it was evicted
         assert run.started is not None
@@ -153,7 +153,7 @@ class Simulated:
         self.outcome.ran(run.piece.cards, run.started, self._sim.now)
         self._sim.finish(self._pods(run))
 
-    def _leaves(self, run: _Run) -> list[Job]:
+    def _leaves(self, run: Run) -> list[Job]:
         """The gang is broken: it comes back whole, with what it had not saved. Nobody, where it ended within its notice."""
         if self._runs.pop(run.id, None) is None:
             return []
@@ -163,7 +163,7 @@ class Simulated:
             self.outcome.evicted(run.piece.pods[1], run.started, now)
         self.outcome.ran(run.piece.cards, run.started, now)
         saved = (now - run.started) // CHECKPOINT_S * CHECKPOINT_S
-        again = _Run(run.piece, max(run.left_s - saved, 60.0), run.id, run.life + 1)
+        again = Run(run.piece, max(run.left_s - saved, 60.0), run.id, run.life + 1)
         if len(pods) > 1:
             self._sim.gone(pods)  # its PodGroup stays, for the pods that its controller makes next
         else:

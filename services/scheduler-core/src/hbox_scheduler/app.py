@@ -24,6 +24,7 @@ from .adapters.policyfile import policy_file
 from .adapters.recorder import Recorder
 from .adapters.sender import Sender
 from .api import Api, DefragmentationAnswer, answer_of
+from .core.explain.startestimates import LEAST
 from .core.framework.conf import Conf
 from .core.plugins.usageweight import usage_weight
 from .core.policy.default import default_conf
@@ -44,6 +45,8 @@ HEALTH_S = 1.0
 MEASURE_S, PREVIEW_S = 10.0, 2.0
 #: Between two messages about what was learned of run times: what a scheduler that is killed forgets at most.
 LEARNED_S = 10.0
+#: Seconds between two samples of start estimates: a sample takes the time of a session.
+STARTS_S = 30.0
 ABOUT = "The scheduler: recent decisions"
 #: Seconds between two publications of a shard's policy, which are its sign of life for job routing.
 SIGN_OF_LIFE_S = 10.0
@@ -196,6 +199,7 @@ class SchedulerService:
                 group.create_task(self._extenders.run())
                 group.create_task(self._publish_policy())
                 group.create_task(self._publish_run_times())
+                group.create_task(self._sample_starts())
                 group.create_task(self._bus.offer(self._api.endpoints(), version=version("hbox-scheduler"), about=ABOUT))
                 if self._policy is not None:
                     group.create_task(self._policy.watch(self._follow))
@@ -273,6 +277,17 @@ class SchedulerService:
                 except (Unavailable, InvalidRequest) as e:
                     known.put_back(shard)
                     log.warning("learned run times are published later: %s", e)
+
+    async def _sample_starts(self) -> NoReturn:
+        """Compare start estimates with what happens, while nothing else is to be done."""
+        while True:
+            await asyncio.sleep(STARTS_S)
+            if not self._feeds.ready or self._wake.is_set():
+                continue
+            with self._guard():
+                self.scheduler.start_times.sample(wall_s())
+            covered, outcomes = self.scheduler.start_times.coverage()
+            metrics.START_COVERAGE.set(covered / outcomes if outcomes >= LEAST else 0.0)
 
     def _invalidate_sessions(self) -> None:
         self.scheduler.invalidate_sessions()

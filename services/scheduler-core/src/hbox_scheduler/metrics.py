@@ -41,6 +41,10 @@ FRAGMENTS = gauge(
 )
 FRAGMENTATION = gauge("scheduler_fragmentation", "scheduler_fragment_cards as a fraction of all cards of schedulable nodes")
 IDLE_CARDS = gauge("scheduler_idle_cards", "Idle cards of schedulable nodes, with fractions of cards")
+START_COVERAGE = gauge(
+    "scheduler_start_coverage",
+    "Fraction of recent starts before the 90th percentile of their estimate; 0 while there are too few",
+)
 LARGEST_GANG = gauge(
     "scheduler_largest_gang_pods", "Pods of the largest gang that could start on idle cards, by whole cards per pod", ["cards"]
 )

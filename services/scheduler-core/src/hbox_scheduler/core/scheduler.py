@@ -63,6 +63,7 @@ from .quotas.classes import ClassQuotas
 from .quotas.namespaces import NamespaceQuota
 from .quotas.queues import Queues
 from .reports import Reports
+from .starttimes import StartTimes
 from .steps.admission import Admission
 from .steps.context import SchedulerContext
 from .steps.placer import Attempt, Placer
@@ -199,6 +200,14 @@ class Scheduler(LedgerView):
         )
         self._renominations = Renominations(context, preemptor)
         self._placer = Placer(context, neighbours=neighbours)
+        self.start_times = StartTimes(
+            runner=self._runner,
+            queue=queue,
+            queues=self.queues,
+            bookings=bookings,
+            leaving=lambda: list(nominations),
+            frozen=lambda: self.frozen or bool(self.held),
+        )
         self.reports = Reports(context, columns=self.columns, facts=facts, preemptor=preemptor, ledger=self)
 
     # Inputs.

@@ -110,14 +110,15 @@ class RunTimes:
         ran = known.in_order()
         return ran[min(int((0.95 if sure else 0.5) * len(ran)), len(ran) - 1)]
 
-    def whole_s(self, queue: QueueName, namespace: str, ran_s: float) -> float | None:
-        """Expected total run time of a pod that has run for `ran_s`: the 90th percentile of those that ran longer; None = too few are known."""
+    def whole_s(self, queue: QueueName, namespace: str, ran_s: float, *, part: float = 0.9) -> float | None:
+        """Expected total run time of a pod that has run for `ran_s`: the 90th percentile, or another one, of those that ran longer; None = too few are
+        known."""
         for whose in ((queue, namespace), (queue, ""), _EVERYBODY):
             if (known := self._histories.get(whose)) is not None:
                 ran = known.in_order()
                 first = bisect_right(ran, ran_s)
                 if len(ran) - first >= _FOR_END:
-                    return ran[first + min(int(0.9 * (len(ran) - first)), len(ran) - first - 1)]
+                    return ran[first + min(int(part * (len(ran) - first)), len(ran) - first - 1)]
         return None
 
     def any_of(self, queue: QueueName, namespace: str) -> bool:

@@ -43,6 +43,7 @@ from .protection import ProtectionRecords
 from .ranks import Walk, arrange
 from .reservations import SessionReservations
 from .sessions import Sessions
+from .startprojection import Projection, projections
 
 #: Actions of a policy that place pods on free resources.
 PLACE = ("allocate", BACKFILL)
@@ -254,6 +255,26 @@ class SessionRunner:
                 if action != CONSOLIDATE:
                     run_action(action, session)
             return any(eviction.preemptor in gangs for eviction in session.outcome.evictions)
+
+    def projections(
+        self, ahead: Mapping[JobId, int], entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid], wall: float
+    ) -> dict[JobId, Projection]:
+        """When these jobs could start, each as if only the jobs ahead of it waited too; those without a known start are left out. `ahead`: cards that these
+        request, by job. Changes no state. `wall`: seconds since the epoch."""
+        for entry in entries:
+            entry.update_pending(self._bookings)
+        entries = [entry for entry in entries if entry.pending and not entry.problem()]
+        if not entries:
+            return {}
+        before, self._facts.now = self._facts.now, wall
+        try:
+            with self._sessions.open(self._placing, entries, queues, leaving, trial=True) as (session, gangs):
+                found = projections(
+                    session, {gang: ahead[entry.job.id] for gang, entry in gangs.items()}, self._facts.run_times
+                )
+                return {gangs[gang].job.id: one for gang, one in found.items()}
+        finally:
+            self._facts.now = before
 
     def place(
         self,

@@ -61,3 +61,16 @@ def end_of(member: Member, queue: QueueInfo | None, known: RunTimes, now: float)
     if left:
         return now + min(left)
     return inf if written is None and not known.any_of(member.gang.queue, member.namespace) else now + ran_s / 4
+
+
+def likely_end_of(member: Member, queue: QueueInfo | None, known: RunTimes, now: float) -> float:
+    """As `end_of`, but the end that is as likely too early as too late: the median of the runs that lasted longer, or half of what the walltime leaves."""
+    started = now if member.started_at is None else min(member.started_at, now)
+    ran_s = now - started
+    learned = known.whole_s(member.gang.queue, member.namespace, ran_s, part=0.5)
+    if learned is not None and learned > ran_s:
+        return now + learned - ran_s
+    written = written_s(member, queue)
+    if written is not None and written > ran_s:
+        return now + (written - ran_s) / 2
+    return end_of(member, queue, known, now)
