@@ -139,16 +139,16 @@ async def test_a_job_that_was_deleted_while_no_publisher_ran_is_finished(
     async with collected(nats) as events, asyncio.TaskGroup() as group:
         ledger = group.create_task(bus.serve(ClaimsAsked, claims))
         with process("hbox_jobs", kubeconfig=kubeconfig, nats_url=nats.url):
-            for name in ("stays", "goes", "pending"):
+            for name in ("stays", "ends", "pending"):
                 uids[name] = (await kube.pod(name))["metadata"]["uid"]
-            for name in ("stays", "goes"):
+            for name in ("stays", "ends"):
                 await kube.bind(name, "n1")
-            await until(lambda: all(of(events, name) == ["placed"] for name in ("stays", "goes")))
-        await kube.delete_pod("goes")
+            await until(lambda: all(of(events, name) == ["placed"] for name in ("stays", "ends")))
+        await kube.delete_pod("ends")
         await kube.delete_pod("pending")
         for _ in range(2):
             with process("hbox_jobs", kubeconfig=kubeconfig, nats_url=nats.url):
-                await until(lambda: of(events, "goes") == ["placed", "finished"])
+                await until(lambda: of(events, "ends") == ["placed", "finished"])
                 await kube.pod("later")
                 await kube.bind("later", "n1")
                 await until(lambda: of(events, "later") == ["placed"])
@@ -157,6 +157,6 @@ async def test_a_job_that_was_deleted_while_no_publisher_ran_is_finished(
                 events[:] = [event for event in events if event["data"]["name"] != "later"]
         ledger.cancel()
     assert of(events, "stays") == ["placed"]
-    assert of(events, "goes") == ["placed", "finished"]
+    assert of(events, "ends") == ["placed", "finished"]
     finished = events[-1]["data"]
-    assert (finished["name"], finished["code"], finished["nodes"][0]["node"]) == ("goes", "deleted", "n1")
+    assert (finished["name"], finished["code"], finished["nodes"][0]["node"]) == ("ends", "deleted", "n1")

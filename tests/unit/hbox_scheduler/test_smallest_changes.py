@@ -107,6 +107,14 @@ def test_request_of_cpu_is_lowered_to_the_largest_free_amount(cpu: int, fits: st
     assert (facts["resource"], facts["amount"]) == ("cpu", fits)
 
 
+def test_memory_of_cards_is_lowered_to_what_a_card_has_free() -> None:
+    found = changes(world("n"), job("big", cards=CardRequest(1, cores=0, memory_mib=200_000)))
+    assert of_kind(found.changes, ChangeKind.RESOURCES) == [
+        {"resource": "nvidia.com/gpumem", "amount": "40960", "of": "200000"}
+    ]
+    assert found.changes[0].command == "resources.limits[nvidia.com/gpumem]: 40960"
+
+
 def full(queues: list[Queue], *, classes: dict[str, int] | None = None) -> Simulation:
     """Two nodes, whose 16 cards a job of queue `other` holds."""
     simulation = Simulation(policy_of(PolicyName.BINPACK), queues=queues, conf=default_conf())

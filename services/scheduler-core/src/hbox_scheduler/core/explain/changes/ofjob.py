@@ -36,6 +36,7 @@ def job_knobs(job: Job, columns: Columns, tiers: Sequence[Tier], short: int) -> 
     yield from _topology(job, tiers)
     yield from _pods(job, short)
     yield from _cards(job)
+    yield from _card_memory(job, columns)
     yield from _models(job, columns)
     yield from _selectors(job, columns)
     yield from _resources(job, columns)
@@ -119,9 +120,49 @@ def _with_cards(task: PodGroupTask, count: int) -> PodGroupTask:
     )
 
 
+def _card_memory(job: Job, columns: Columns) -> Iterator[Knob]:
+    """Less memory of each card, in MiB."""
+    requests = [task.cards for task in job.tasks if task.cards is not None]
+    most = max((one.memory_mib for one in requests if not one.whole), default=0)
+    vendor = next((vendor for task in job.tasks if (vendor := VENDORS.of(task.requests)) is not None), VENDORS.default)
+    if most < 2 or not vendor.memory:
+        return
+    yield Knob(
+        most - 1,
+        lambda trial, step: _with_tasks(trial, lambda task: _with_card_memory(task, most - step)),
+        lambda step, _: _change(
+            ChangeKind.RESOURCES,
+            f"resources.limits[{vendor.memory}]: {most - step}",
+            resource=vendor.memory,
+            amount=str(most - step),
+            of=str(most),
+        ),
+        guess=max(most - _largest_free_memory(columns), 0),
+    )
+
+
+def _with_card_memory(task: PodGroupTask, mib: int) -> PodGroupTask:
+    """With at most so much memory of each card."""
+    request = task.cards
+    if request is None or request.whole or request.memory_mib <= mib:
+        return task
+    devices = request.devices
+    if devices is not None:
+        devices = replace(devices, asks=tuple(replace(ask, memory_mib=min(ask.memory_mib, mib)) for ask in devices.asks))
+    return replace(task, cards=replace(request, memory_mib=mib, devices=devices))
+
+
+def _largest_free_memory(columns: Columns) -> int:
+    """MiB: the most that a card has free."""
+    size = columns.size
+    usable = (columns.alive & columns.ready & columns.schedulable & columns.healthy)[:size, None] & columns.card_ok[:size]
+    free = columns.card_memory[:size] - columns.card_memory_used[:size]
+    return int(free[usable].max(initial=0))
+
+
 def _resources(job: Job, columns: Columns) -> Iterator[Knob]:
     """Less of another resource in each pod."""
-    counted = {PODS, *VENDORS.cards}
+    counted = {PODS, *VENDORS.cards, *(part for vendor in VENDORS for part in vendor.parts)}
     names = dict.fromkeys(name for task in job.tasks for name, units in task.requests.items() if units > 0)
     for name in names:
         if name in counted or is_host_port(name) or any(name.startswith(f"{cards}.") for cards in VENDORS.cards):
