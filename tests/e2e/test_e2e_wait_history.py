@@ -73,6 +73,10 @@ async def test_waiting_is_charged_by_code_and_survives_a_crash(tmp_path: Path) -
                     return any(wait.job == job and len(wait.seconds) > 1 for value in values for wait in value.waits)
 
                 await waiting.until(published, "the account is in the stream", timeout_s=60)
+            estimate = running.json("when", "second")
+            assert (estimate["kind"], estimate["name"], estimate["p50Seconds"]) == ("StartEstimate", "default/second", None)
+            assert "no estimate: " in running.hbox("when", "second").stdout
+            assert "it waits for nothing" in running.hbox("when", "first").stdout
             before = history(running, "second")
             os.kill(running.pids()["job-controller"], signal.SIGKILL)
 

@@ -164,7 +164,11 @@ def test_explanation_has_the_facts_of_its_code_and_counts_each_node_once(
     verdict = cluster.pending(waits)
     before = cluster.scheduler.columns.used.copy()
     answer = explain_answer(
-        cluster.scheduler.reports, ExplainRequest(job=waits.id, node=NodeName(NODES[3])), wall=5.0, clock=lambda: 0.0
+        cluster.scheduler.reports,
+        cluster.scheduler.start_times,
+        ExplainRequest(job=waits.id, node=NodeName(NODES[3])),
+        wall=5.0,
+        clock=lambda: 0.0,
     )
     assert (cluster.scheduler.columns.used == before).all()
     answer = ExplainAnswer.model_validate_json(answer.model_dump_json())

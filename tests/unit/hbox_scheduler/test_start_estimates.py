@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from hbox_common.events.explain import ExplainRequest
 from hbox_common.model import JobId, Neighbour, PodUid, Queue, QueueName
 from hbox_common.model.annotations import WALLTIME
 from hbox_scheduler.core.explain.startestimates import LEAST, MOST, StartEstimates
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.simulate import Simulation, job, node
+from hbox_scheduler.explainanswer import explain_answer
 
 WALL = 1e9
 
@@ -97,6 +99,12 @@ def test_an_estimate_is_given_once_its_coverage_is_measured() -> None:
     assert last is not None
     assert 100.0 < last.p50_s < last.p90_s < 2000.0
     assert last.driver == "jobs of queue default end on 8 cards"
+    submit(w, "runs", 8, walltime="10m")
+    submit(w, "waits", 8)
+    request = ExplainRequest(job=JobId("waits"), changes=False)
+    answer = explain_answer(w.scheduler.reports, start_times, request, wall=w.now + WALL, clock=lambda: 0.0)
+    assert answer.explanation is not None
+    assert answer.explanation.start == start_times.estimate(JobId("waits"), w.now + WALL) is not None
     covered, outcomes = start_times.coverage()
     assert covered / outcomes >= 0.8
 

@@ -32,6 +32,7 @@ COMMANDS = {
     "jobs": ("jobs", "List jobs with their state and their pending reason."),
     "why": ("why", "Explain why a job waits, or why it runs where it does."),
     "reason": ("reason", "List the reasons for which jobs wait, and explain one."),
+    "when": ("when", "Estimate when a waiting job starts."),
     "nodes": ("nodes", "List nodes with their free cards, health and reasons."),
     "node": ("node", "Show one node: its cards and their holders in the ledger and in the kubelet."),
     "sizes": ("sizes", "Show standard device sizes: their values on this cluster, and manifests."),

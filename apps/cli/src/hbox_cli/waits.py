@@ -9,10 +9,10 @@ def waits_text(seconds: Mapping[str, float]) -> str:
     if not parts:
         return "it has not waited"
     total = sum(seconds.values())
-    return f"{_span(total)} = " + " + ".join(f"{_span(spent)} {code}" for code, spent in parts.items())
+    return f"{span(total)} = " + " + ".join(f"{span(spent)} {code}" for code, spent in parts.items())
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     """Hours from the first hour on, so that sums remain comparable: `1h12m`, `52m`, `8s`."""
     s = max(0, int(seconds))
     if s < 60:

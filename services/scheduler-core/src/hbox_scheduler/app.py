@@ -168,7 +168,9 @@ class SchedulerService:
             self.scheduler.decisions.of,
             self._defragmentation,
             self.scheduler.reports.card_reasons,
-            explain=lambda request: explain_answer(self.scheduler.reports, request, wall=wall_s(), clock=monotonic_s),
+            explain=lambda request: explain_answer(
+                self.scheduler.reports, self.scheduler.start_times, request, wall=wall_s(), clock=monotonic_s
+            ),
             since=head.wall,
             shard=settings.shard,
         )

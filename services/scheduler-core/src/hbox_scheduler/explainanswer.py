@@ -8,11 +8,16 @@ from hbox_common.events.explain import ExplainAnswer, ExplainRequest, NodeRules
 from . import metrics
 from .core.explain.changes import ChangeLimits
 from .core.reports import Reports
+from .core.starttimes import StartTimes
 
 
-def explain_answer(reports: Reports, request: ExplainRequest, *, wall: float, clock: Callable[[], float]) -> ExplainAnswer:
+def explain_answer(
+    reports: Reports, starts: StartTimes, request: ExplainRequest, *, wall: float, clock: Callable[[], float]
+) -> ExplainAnswer:
     """`wall`: seconds since the epoch; `clock`: seconds, monotonic."""
     found = reports.explanation(request.job, wall)
+    if found is not None and (start := starts.estimate(request.job, wall)) is not None:
+        found = replace(found, start=start)
     if found is not None and request.changes:
         proposed = reports.changes(request.job, ChangeLimits(), clock)
         found = replace(found, changes=proposed.changes)
