@@ -81,17 +81,17 @@ def proposed(explanation: Explanation, kind: ChangeKind) -> Change:
 
 async def run(running: Up, client: KubeClient, command: str) -> None:
     """A proposed command, as its owner types it."""
-    words = shlex.split(command)
-    if words[0] == "hbox":
-        done = running.hbox(*words[1:])
+    arguments = shlex.split(command)
+    if arguments[0] == "hbox":
+        done = running.hbox(*arguments[1:])
         assert done.returncode == 0, done.stderr
-    elif words[:2] == ["kubectl", "uncordon"]:
-        for name in words[2:]:
+    elif arguments[:2] == ["kubectl", "uncordon"]:
+        for name in arguments[2:]:
             body = {"spec": {"unschedulable": False}}
             await client.json("PATCH", NODES.path(name=name), body=body, content_type=MERGE_PATCH)
     else:
-        namespace, name, body = words[2], words[5], json.loads(words[words.index("-p") + 1])
-        assert [*words[:2], *words[3:5]] == ["kubectl", "-n", "patch", "podgroup"]
+        namespace, name, body = arguments[2], arguments[5], json.loads(arguments[arguments.index("-p") + 1])
+        assert [*arguments[:2], *arguments[3:5]] == ["kubectl", "-n", "patch", "podgroup"]
         await client.json("PATCH", PODGROUPS.path(namespace, name), body=body, content_type=MERGE_PATCH)
 
 
