@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from hbox_common.events import JobVerdict
 from hbox_common.model import GroupPhase, PodPhase, Queue, QueueName
 from hbox_console.core.model import Kind, ReadModel
 
@@ -37,11 +38,12 @@ def test_a_job_whose_pods_are_placed_is_listed_until_they_end() -> None:
     model = ReadModel()
     job = a_job("a", "train", waiting=2)
     model.on_jobs([job])
-    model.on_verdicts({job.id: "no cards"})
+    model.on_verdicts([JobVerdict(job=job.id, message="no cards", code="CardsInUse", outcome="wait", owner="system")])
     assert model.job_item(job.id, now=200.0) | {"ageSeconds": 0} == {
         "name": "a/train", "id": job.id, "queue": "default", "priority": 0, "state": "WAITING",
         "pods": {"bound": 0, "members": 2, "min": 1}, "placed": {}, "waiting": ["train-0", "train-1"], "cards": 4,
-        "ageSeconds": 0, "reason": "no cards", "waitSeconds": {},
+        "ageSeconds": 0, "reason": "no cards", "verdict": "wait", "code": "CardsInUse",
+        "owner": "system", "waitSeconds": {},
     }  # fmt: skip
     model.on_pods([a_pod(job, 0, node="n1"), a_pod(job, 1, node="n2")])
     model.on_withdrawn([job.id], [2])
@@ -131,8 +133,8 @@ def test_claims_follow_the_ledgers_index() -> None:
 def test_changes_name_each_object_once() -> None:
     model = loaded("a/one", "a/two")
     seen = model.revision
-    model.on_verdicts({a_job("a", "one").id: "no cards"})
-    model.on_verdicts({a_job("a", "one").id: "still none"})
+    model.on_verdicts([JobVerdict(job=a_job("a", "one").id, message="no cards")])
+    model.on_verdicts([JobVerdict(job=a_job("a", "one").id, message="still none")])
     model.on_node(a_node("n1"))
     changes = model.changes_since(seen)
     assert changes is not None

@@ -6,7 +6,7 @@ import pytest
 
 from hbox_common.model import Queue, QueueName
 from hbox_console.core.model import ReadModel
-from hbox_console.core.names import OTHER_JOB, OTHER_NAMESPACE, OTHER_QUEUE
+from hbox_console.core.names import OTHER_JOB, OTHER_NAMESPACE, OTHER_QUEUE, veiled
 from hbox_console.core.rights import Scope
 from hbox_console.core.withheld import named_in, node_seen, others_of, queue_seen, veil_of
 
@@ -61,6 +61,15 @@ def test_the_name_of_a_removed_job_is_still_replaced(model: ReadModel) -> None:
 def test_a_word_of_the_catalogue_stays_where_it_is_also_a_name(model: ReadModel) -> None:
     model.on_jobs([a_job("ns-b", "nodes"), a_job("ns-b", "cards")])
     assert veil_of(MINE, model).text("3 nodes lack cards") == "3 nodes lack cards"
+
+
+def test_a_field_that_is_a_name_is_replaced_whatever_word_it_is(model: ReadModel) -> None:
+    model.on_queue(Queue(QueueName("pool")), {}, gone=False)
+    model.on_jobs([a_job("ns-b", "nodes")])
+    item = {"queue": "pool", "queues": ["pool", "mine"], "name": "nodes", "text": "no pool has nodes"}
+    seen = {"queue": OTHER_QUEUE, "queues": [OTHER_QUEUE, "mine"], "name": OTHER_JOB, "text": "no pool has nodes"}
+    assert veiled(item, veil_of(MINE, model)) == seen
+    assert named_in(item, model) == ({"ns-b"}, {"pool", "mine"})
 
 
 def test_the_rights_that_a_text_needs_are_those_of_its_names(model: ReadModel) -> None:

@@ -43,6 +43,9 @@ class Job(_Model):
     cards: int
     age_seconds: float
     reason: str = Field(description="Why it waits; names of other tenants are replaced.")
+    verdict: str = Field(description="What ends the wait: wait, change or escalate; empty if that is not known.")
+    code: str = Field(description="Of the reason (`hbox reason ls`).")
+    owner: str = Field(description="Who acts: user, queue-admin, operator, system.")
     wait_seconds: dict[str, float] = Field(description="Its waiting by code of the reason.")
     shard: str | None = None
 
@@ -165,6 +168,43 @@ class Rights(_Model):
     jobs: bool
     queues: bool
     nodes: bool
+
+
+class ExplanationDocument(_Model):
+    """Why a job waits. `explanation`: null if it waits for nothing."""
+
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["JobExplanation"]
+    explanation: dict[str, Any] | None
+
+
+class EventList(_Model):
+    """Public events, oldest first, as `hbox events -o json` prints them. `metadata.continue` is always set: events come after it."""
+
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["EventList"]
+    metadata: ListMetadata
+    items: list[dict[str, Any]]
+
+
+class Evictions(_Model):
+    """Receipts of evictions, newest first, as `hbox why --evicted -o json` prints them."""
+
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["EvictionList"]
+    metadata: ListMetadata
+    items: list[dict[str, Any]]
+
+
+class UsageList(_Model):
+    """As `hbox usage -o json`; queues, departments and users that the client may not see are `others`."""
+
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["UsageList"]
+    since: int
+    until: int
+    items: list[dict[str, Any]]
+    total: dict[str, Any]
 
 
 class WhoAmI(_Model):

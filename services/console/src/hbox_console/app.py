@@ -20,8 +20,10 @@ from . import metrics
 from .adapters import clientca
 from .adapters.feed import Feed
 from .adapters.handlers import Handlers
+from .adapters.questions import Questions
 from .adapters.reviews import Reviews
-from .adapters.server import ApiServer
+from .adapters.server import ApiServer, renew
+from .adapters.watches import Watches
 from .core.history import History
 from .core.model import ReadModel
 from .settings import ConsoleSettings
@@ -47,15 +49,11 @@ class Console:
     def __init__(self, settings: ConsoleSettings, health: Health, bus: Bus, client: KubeClient) -> None:
         self._settings, self._health, self._bus, self._client = settings, health, bus, client
         self.model, self.history = ReadModel(), History()
-        self.changed = asyncio.Event()
         self._reviews = Reviews(client, lasts_s=settings.review_cache_s)
-        self._feed = Feed(bus, self.model, self.history, instance=settings.instance, changed=self._wake)
+        self._feed = Feed(bus, self.model, self.history, instance=settings.instance)
         self._certificate: Certificate | None = None
         self.port = 0
         health.remarks["certificate"] = lambda: self._certificate.problem if self._certificate is not None else ""
-
-    def _wake(self) -> None:
-        self.changed.set()
 
     async def run(self) -> None:
         settings = self._settings
@@ -65,6 +63,8 @@ class Console:
             group.create_task(self._keep_time())
             await self._read_certificate(group)
             handlers = Handlers(self.model, self._reviews)
+            questions = Questions(self._bus, self.model, self.history, self._reviews, handlers)
+            watches = Watches(self.model, self._reviews, handlers, most=settings.watches)
             answers = {
                 "whoami": handlers.whoami,
                 "jobs": handlers.jobs,
@@ -73,10 +73,15 @@ class Console:
                 "queue": handlers.queue,
                 "nodes": handlers.nodes,
                 "node": handlers.node,
+                "explanation": questions.explanation,
+                "share": questions.share,
+                "usage": questions.usage,
+                "events": questions.events,
+                "evictions": questions.evictions,
             }
             async with ApiServer(
                 answers,
-                {},
+                {"watch": watches.watch},
                 self._reviews,
                 self._health,
                 certificate=self._certificate,
@@ -85,6 +90,7 @@ class Console:
                 connections=settings.connections,
             ) as server:
                 self.port = server.port
+                watches.renew, watches.identify = renew, server.identity
                 log.info("answering on %s", server.port, extra={"port": server.port})
                 listening.ok()
                 await asyncio.Event().wait()

@@ -10,7 +10,22 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from .api import BASE, Document, JobDocument, JobList, NodeDocument, NodeList, Problem, QueueDocument, QueueList, WhoAmI
+from .api import (
+    BASE,
+    Document,
+    EventList,
+    Evictions,
+    ExplanationDocument,
+    JobDocument,
+    JobList,
+    NodeDocument,
+    NodeList,
+    Problem,
+    QueueDocument,
+    QueueList,
+    UsageList,
+    WhoAmI,
+)
 from .core.pages import DEFAULT_LIMIT, MAX_LIMIT
 
 _LIMIT = f"Maximum items of the page, 1 to {MAX_LIMIT} [{DEFAULT_LIMIT}]."
@@ -61,6 +76,43 @@ ROUTES: tuple[Route, ...] = (
         {"pool": "Only nodes of this pool.", "limit": _LIMIT, "continue": _CONTINUE},
     ),
     Route("/nodes/{name}", "node", "One node", NodeDocument),
+    Route(
+        "/jobs/{namespace}/{name}/explanation", "explanation", "Why a job waits, and what would start it", ExplanationDocument
+    ),
+    Route(
+        "/share",
+        "share",
+        "The share of a queue, level by level, as `hbox share -o json`",
+        Document,
+        {"queue": "The queue; required.", "resource": "A resource [the cards of the default vendor]."},
+    ),
+    Route(
+        "/usage",
+        "usage",
+        "Card-hours",
+        UsageList,
+        {
+            "by": "Keys, separated by commas: department, queue, user, model, hour [queue].",
+            "since": "Begin: 36h, 7d, today, month, 2026-11-01 [month].",
+            "until": "End [now].",
+        },
+    ),
+    Route(
+        "/events",
+        "events",
+        "Public events that the client may see",
+        EventList,
+        {"since": "Begin: 90m, 2h, 7d, 2026-11-01 [all that are kept].", "limit": _LIMIT, "continue": _CONTINUE},
+    ),
+    Route("/evictions", "evictions", "Receipts of evictions of jobs that the client may see", Evictions, {"limit": _LIMIT}),
+    Route(
+        "/watch",
+        "watch",
+        "Changes of objects as server-sent events; Last-Event-ID resumes",
+        Document,
+        {"kind": "Only these, separated by commas: Job, Queue, Node.", "namespace": "Only jobs of this namespace."},
+        stream=True,
+    ),
 )
 
 _ERRORS = {

@@ -7,7 +7,7 @@ public event about an unknown job brings forward.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
@@ -56,10 +56,10 @@ _LIVE = frozenset({JobPhase.PENDING, JobPhase.WAITING, JobPhase.BOUND, JobPhase.
 
 
 class Feed:
-    """Fills `model` and `history`, and calls `changed` after each batch."""
+    """Fills `model` and `history`."""
 
-    def __init__(self, bus: Bus, model: ReadModel, history: History, *, instance: str, changed: Callable[[], None]) -> None:
-        self._bus, self._model, self._history, self._instance, self._changed = bus, model, history, instance, changed
+    def __init__(self, bus: Bus, model: ReadModel, history: History, *, instance: str) -> None:
+        self._bus, self._model, self._history, self._instance = bus, model, history, instance
         self.state_read = self.jobs_read = self.claims_read = False
         self._ask_jobs, self._ask_claims = asyncio.Event(), asyncio.Event()
         self._rested_until = 0.0
@@ -104,7 +104,6 @@ class Feed:
 
     def _state_ready(self) -> None:
         self.state_read = True
-        self._changed()
 
     async def _on_state(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -128,7 +127,6 @@ class Feed:
                 case PolicyFollowed(usage_weight=weight):
                     self._policies[delivery.subject] = weight
                     self._model.usage_weight = max(self._policies.values())
-        self._changed()
 
     # --- jobs
 
@@ -149,8 +147,7 @@ class Feed:
                 case PodsObserved(pods=pods):
                     self._model.on_pods(pods)
                 case JobsWaiting(verdicts=verdicts):
-                    self._model.on_verdicts({verdict.job: verdict.message for verdict in verdicts})
-        self._changed()
+                    self._model.on_verdicts(verdicts)
 
     async def _read_jobs(self) -> NoReturn:
         while True:
@@ -175,14 +172,13 @@ class Feed:
             self._model.on_jobs_snapshot(
                 [job for page in pages for job in page.jobs],
                 [pod for page in pages for pod in page.pods],
-                {verdict.job: verdict.message for page in pages for verdict in page.verdicts},
+                {verdict.job: verdict for page in pages for verdict in page.verdicts},
                 [group for page in pages for group in page.groups],
                 shards_of(pages),
             )
             self._rested_until = monotonic_s() + max(LEAST_S, SPACING * (monotonic_s() - began))
             self.jobs_read = True
             metrics.SNAPSHOTS.labels("jobs").inc()
-            self._changed()
 
     # --- claims
 
@@ -197,7 +193,6 @@ class Feed:
                 self._early.append(change)
                 del self._early[:-1000]
                 self._ask_claims.set()
-        self._changed()
 
     def _apply(self, change: ClaimsChanged) -> bool:
         return self._model.on_claims(epoch=change.epoch, previous=change.previous, index=change.index, claims=change.claims)
@@ -229,7 +224,6 @@ class Feed:
                     self._ask_claims.set()
             self.claims_read = True
             metrics.SNAPSHOTS.labels("claims").inc()
-            self._changed()
             await asyncio.sleep(ASK_AGAIN_S)
 
     # --- public events

@@ -42,8 +42,6 @@ _CONNECTION_BYTES = 256 * 1024
 Answer: TypeAlias = Callable[[Identity, Mapping[str, str]], Awaitable[Any]]
 Stream: TypeAlias = Callable[[web.Request, Identity], Awaitable[web.StreamResponse]]
 
-_IDENTITY = web.AppKey("identity", Identity)
-
 
 class ApiServer:
     """Serves `answers` (by operation) on host:port; `port` is the one bound. Raises OSError where it cannot be bound."""
@@ -115,7 +113,7 @@ class ApiServer:
     def _handler(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             query = _query(request, route)
-            identity = await self._identity(request)
+            identity = await self.identity(request)
             if not self._health.ready:
                 raise Unavailable("the service has not read the platform's state yet", hint="ask again in a moment")
             if route.operation in self._streams:
@@ -131,7 +129,7 @@ class ApiServer:
 
         return handle
 
-    async def _identity(self, request: web.Request) -> Identity:
+    async def identity(self, request: web.Request) -> Identity:
         """Raises Unauthenticated, Unavailable."""
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         if kind:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from heapq import merge
 from typing import Any, TypeAlias
 
+from hbox_common.events import JobVerdict
 from hbox_common.model import (
     DEFAULT_QUEUE,
     ROOT_QUEUE,
@@ -72,7 +73,7 @@ class _Entry:
     withdrawn: bool = False  #: nothing of it is left to place
     group: bool = False  #: a PodGroup that waits to be enqueued, without pods
     pods: dict[PodUid, PodFact] = field(default_factory=dict)
-    reason: str = ""
+    verdict: JobVerdict | None = None
     shard: str = ""
     counted: Waiting | None = None  #: as it is in the sums of its queue
 
@@ -140,7 +141,7 @@ class ReadModel:
         self,
         jobs: Iterable[Job],
         pods: Iterable[PodFact],
-        verdicts: Mapping[JobId, str],
+        verdicts: Mapping[JobId, JobVerdict],
         groups: Iterable[GroupState],
         shards: Mapping[JobId, str],
     ) -> None:
@@ -156,8 +157,8 @@ class ReadModel:
         for id_ in [id_ for id_ in self.jobs if id_ not in kept]:
             self._drop(id_)
         for id_, entry in self.jobs.items():
-            if entry.reason != (reason := verdicts.get(id_, "")):
-                entry.reason = reason
+            if entry.verdict != (verdict := verdicts.get(id_)):
+                entry.verdict = verdict
                 self._job_changed(entry)
 
     def on_jobs(self, jobs: Iterable[Job], shard: str = "") -> None:
@@ -172,14 +173,14 @@ class ReadModel:
             if entry is None or entry.group or revision < entry.job.revision:
                 continue
             entry.job = replace(entry.job, tasks=(), revision=revision)
-            entry.withdrawn, entry.reason = True, ""
+            entry.withdrawn, entry.verdict = True, None
             self._settle(entry)
 
-    def on_verdicts(self, verdicts: Mapping[JobId, str]) -> None:
-        for id_, reason in verdicts.items():
-            entry = self.jobs.get(id_)
-            if entry is not None and entry.reason != reason:
-                entry.reason = reason
+    def on_verdicts(self, verdicts: Iterable[JobVerdict]) -> None:
+        for verdict in verdicts:
+            entry = self.jobs.get(verdict.job)
+            if entry is not None and entry.verdict != verdict:
+                entry.verdict = verdict
                 self._job_changed(entry)
 
     def on_groups(self, groups: Iterable[GroupState], shards: Mapping[JobId, str] = {}) -> None:
@@ -343,16 +344,17 @@ class ReadModel:
             held = sum(pod.phase.holds for pod in entry.pods.values())
             job = replace(job, members=held, bound=held)
         groups = [self._groups[id_]] if entry.group else []
-        reasons = {id_: entry.reason} if entry.reason else {}
+        verdict = entry.verdict
         shards = {id_: entry.shard} if entry.shard else {}
         wait = self._wait_of.get(id_)
         [item] = job_items(
             [] if entry.group else [job],
             entry.pods.values(),
-            reasons,
+            {id_: verdict.message} if verdict else {},
             groups=groups,
             shards=shards,
             waits={id_: wait} if wait else {},
+            found={id_: verdict} if verdict else {},
             now=now,
         )
         return item

@@ -43,11 +43,11 @@ def texts_in(value: object) -> Iterable[str]:
 
 #: Of texts that are not in the catalogue.
 _FURTHER_TOKENS = """
-0 1 2 a all and are at available be because beyond bound by can card cards change cluster cpu cpus default deserved each
+0 1 2 a all and are at available be because beyond bound by can card cards change cluster cpu cpus  deserved each
 empty even fit fits fitting for free gang gone gpu gpus guaranteed has have held hold holds in is it its job jobs limit
 limits memory more must namespace namespaces need needs next no node nodes not of on one or other others over pending
-pod pods policy pool pools priority public queue queues reclaim reclaimed room running s share shares some start starts
-taken than that the they this time to topology train test used uses wait waiting waits when which while with without
+pod pods policy pool pools priority  queue queues reclaim reclaimed room running s share shares some start starts
+taken than that the they this time to topology   used uses wait waiting waits when which while with without
 """
 #: Words of the catalogue and of common texts reveal nothing where they are also someone's name.
 PLAIN_TOKENS = frozenset(
@@ -115,7 +115,7 @@ def namespaces_in(texts: Iterable[str], names: Names) -> set[str]:
     found: set[str] = set()
     for text in texts:
         for word in tokens_of(text):
-            for part in {word, *word.split("/")} - PLAIN_TOKENS:
+            for part in {word, *word.split("/")}:
                 found.update(names.namespaces_of(part))
     return found
 
@@ -123,7 +123,7 @@ def namespaces_in(texts: Iterable[str], names: Names) -> set[str]:
 def queues_in(texts: Iterable[str], queues: Set[str]) -> set[str]:
     """The queues that words of the texts name."""
     tokens = {part for text in texts for word in tokens_of(text) for part in {word, *word.split("/")}}
-    return {word for word in tokens - PLAIN_TOKENS if word in queues}
+    return {word for word in tokens if word in queues}
 
 
 #: In the place of names that the client may not see.
@@ -139,9 +139,12 @@ class Veil:
     namespaces: frozenset[str] | None
     queues: frozenset[str] | None
 
-    def text(self, text: str) -> str:
+    def text(self, text: str, *, is_name: bool = False) -> str:
+        """`is_name`: the whole text is a name, whatever word it is."""
         if not text or (self.namespaces is None and self.queues is None):
             return text
+        if is_name and text in PLAIN_TOKENS:
+            return self._hidden(text)
         return _WORD.sub(lambda found: self._word(found[0]), text)
 
     def _known(self, word: str) -> bool:
@@ -150,6 +153,9 @@ class Veil:
     def _word(self, word: str) -> str:
         if word in PLAIN_TOKENS:
             return word
+        return self._hidden(word)
+
+    def _hidden(self, word: str) -> str:
         before, slash, after = word.partition("/")
         if slash and "." not in before and not self._known(word):
             return f"{self._word(before)}/{self._word(after)}"
@@ -163,19 +169,25 @@ class Veil:
         return OTHER_NAMESPACE if word == owners[0] else OTHER_JOB
 
 
-def veiled(value: object, veil: Veil) -> object:
+#: Keys of JSON objects whose values are names.
+_NAME_KEYS = frozenset(
+    {"job", "jobs", "name", "names", "namespace", "namespaces", "parent", "pod", "pods", "queue", "queues", "users"}
+)
+
+
+def veiled(value: object, veil: Veil, *, is_name: bool = False) -> object:
     """The JSON value with all of its texts through the veil, keys included: numbers under keys that become the same are summed."""
     if isinstance(value, str):
-        return veil.text(value)
+        return veil.text(value, is_name=is_name)
     if isinstance(value, Mapping):
         made: dict[str, object] = {}
         for key, one in value.items():
-            name, content = veil.text(str(key)), veiled(one, veil)
+            name, content = veil.text(str(key)), veiled(one, veil, is_name=key in _NAME_KEYS)
             former = made.get(name)
             if isinstance(former, int | float) and isinstance(content, int | float):
                 content = former + content
             made[name] = content
         return made
     if isinstance(value, list | tuple):
-        return [veiled(one, veil) for one in value]
+        return [veiled(one, veil, is_name=is_name) for one in value]
     return value

@@ -105,3 +105,16 @@ def others_of(items: Iterable[Item]) -> Item:
         "pendingJobs": sum(item["pendingJobs"] for item in own),
         "pendingCards": sum(item["pendingCards"] for item in own),
     }
+
+
+def shown_changes(changes: Sequence[Item], veil: Veil) -> list[Item]:
+    """Proposed changes without those that name what the client may not see: it could not make them."""
+    return [change for change in changes if veiled(change, veil) == _plain_json(change)]
+
+
+def _plain_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain_json(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain_json(one) for one in value]
+    return value

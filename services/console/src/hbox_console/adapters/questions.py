@@ -1,0 +1,201 @@
+"""Answers that other services compute: explanations, usage, shares; and public events. Few at a time, and an answer serves all who ask within seconds."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hbox_common.bus import Bus
+from hbox_common.clock import monotonic_s, wall_s
+from hbox_common.errors import InvalidRequest
+from hbox_common.events import (
+    BudgetUsed,
+    Event,
+    EvictionReceipt,
+    HealthChanged,
+    JobPhaseChanged,
+    QueueRefused,
+    Usage,
+    UsageAsked,
+    UsageKey,
+    UsagePage,
+)
+from hbox_common.events.explain import ExplainAnswer, ExplainRequest, explain_endpoint
+from hbox_common.model import JobId, QueueName
+from hbox_common.model.devices import VENDORS
+from hbox_common.views.evictions import receipt_item
+from hbox_common.views.explanations import explanation_item
+from hbox_common.views.fairshares import Memory
+from hbox_common.views.shares import share_document
+from hbox_common.views.usage import add_budgets, items_of, keys_of, moment, total_of
+
+from ..core.cache import Expiring
+from ..core.history import History
+from ..core.model import ReadModel
+from ..core.names import Veil, veiled
+from ..core.pages import cursor_of, key_of, limit_of
+from ..core.rights import Identity, Scope
+from ..core.withheld import OTHERS, Item, named_in, shown_changes, veil_of
+from .handlers import Handlers, Query, document
+from .reviews import Reviews
+
+EXPLAIN_S, USAGE_S, SHARE_S = 10.0, 10.0, 20.0
+#: Seconds for which an answer serves others, and answers that are kept.
+FRESH_S, KEPT = 2.0, 2_000
+AT_ONCE = 8
+#: Events that one request looks at.
+MAX_EXAMINED = 5_000
+
+
+class Questions:
+    def __init__(self, bus: Bus, model: ReadModel, history: History, reviews: Reviews, handlers: Handlers) -> None:
+        self._bus, self._model, self._history, self._reviews, self._handlers = bus, model, history, reviews, handlers
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._sharing = asyncio.Semaphore(1)
+        self._explained: Expiring[JobId, ExplainAnswer] = Expiring(size=KEPT, lasts_s=FRESH_S)
+
+    # --- explanations
+
+    async def explanation(self, identity: Identity, query: Query) -> Item:
+        id_ = await self._handlers.job_id(identity, query["namespace"], query["name"])
+        answer = await self._explain(id_, self._model.shard_of(id_))
+        if answer.explanation is None:
+            return document("JobExplanation", {"explanation": None})
+        item = explanation_item(answer.explanation)
+        veil = await self._veil(identity, item)
+        item["changes"] = shown_changes(item["changes"], veil)
+        seen = {key: value if key in ("job", "name", "queue") else veiled(value, veil) for key, value in item.items()}
+        return document("JobExplanation", {"explanation": seen})
+
+    async def _explain(self, id_: JobId, shard: str) -> ExplainAnswer:
+        if (found := self._explained.get(id_, monotonic_s())) is not None:
+            return found
+        asked_at = monotonic_s()
+        async with self._turns:
+            answer = await self._bus.call(
+                "scheduler-core", explain_endpoint(shard), ExplainRequest(job=id_), ExplainAnswer, timeout_s=EXPLAIN_S
+            )
+        self._explained.put(id_, answer, asked_at)
+        return answer
+
+    async def _veil(self, identity: Identity, *values: Any) -> Veil:
+        scope = await self._handlers.scope_of(identity, named_in(values, self._model))
+        return veil_of(scope, self._model)
+
+    # --- shares
+
+    async def share(self, identity: Identity, query: Query) -> Item:
+        if not query.get("queue"):
+            raise InvalidRequest("queue: missing", hint="/api/v1/share?queue=NAME")
+        name = await self._handlers.see_queue(identity, query["queue"])
+        resource = query.get("resource") or VENDORS.default.cards
+        async with self._sharing, asyncio.timeout(SHARE_S):
+            share = await asyncio.to_thread(self._share, name, resource, self._model.waiting_jobs())
+        veil = await self._veil(identity, share)
+        return document("QueueShare", dict(share) | {key: veiled(value, veil) for key, value in share.items()})
+
+    def _share(self, name: QueueName, resource: str, jobs: Any) -> Item:
+        """Walks all waiting jobs: in a thread, one at a time."""
+        model = self._model
+        cards = sum(len(node.cards) or VENDORS.asked(node.allocatable) for node in list(model.nodes.values()))
+        memory = Memory(cards, dict(model.recent), model.half_life_h, model.usage_weight)
+        return share_document(model.tree, name, jobs, resource, now=wall_s(), memory=memory)
+
+    # --- usage
+
+    async def usage(self, identity: Identity, query: Query) -> Item:
+        now = wall_s()
+        keys = _given("by", lambda: keys_of(query.get("by") or "queue"))
+        first = _given("since", lambda: moment(query.get("since") or "month", now=now))
+        last = _given("until", lambda: moment(query["until"], now=now)) if query.get("until") else int(now) + 1
+        if first >= last:
+            raise InvalidRequest("since: not before until")
+        first -= first % 3600
+        asked = tuple(dict.fromkeys((*keys, UsageKey.QUEUE)))
+        async with self._turns:
+            pages = await self._bus.ask(
+                UsageAsked(asker="console", by=asked, since=first, until=last), UsagePage, timeout_s=USAGE_S
+            )
+        rows = [row for page in pages for row in page.usage]
+        budgets = [budget for page in pages for budget in page.budgets]
+        scope = await self._reviews.scope(
+            identity,
+            namespaces={row.user for row in rows if row.user},
+            queues={row.queue for row in rows} | {row.department for row in rows if row.department},
+        )
+        seen = [_row_seen(row, keys, scope) for row in rows]
+        items = items_of(seen, keys, {})
+        if keys in ((UsageKey.QUEUE,), (UsageKey.DEPARTMENT,)):
+            add_budgets(items, [budget for budget in budgets if scope.sees_queue(budget.queue)])
+        plain = [{name: value for name, value in item.items() if name != "bar"} for item in items]
+        return document("UsageList", {"since": first, "until": last, "items": plain, "total": total_of(items)})
+
+    # --- events
+
+    async def events(self, identity: Identity, query: Query) -> Item:
+        limit = limit_of(query.get("limit"))
+        since = _given("since", lambda: moment(query["since"], now=wall_s())) if query.get("since") else 0
+        after = key_of(query["continue"], (int,))[0] if query.get("continue") else 0
+        past = list(self._history.since(since, after=after))[:MAX_EXAMINED]
+        scope = await self._reviews.scope(
+            identity,
+            namespaces={_namespace(one.event) for one in past} - {""},
+            queues={_queue(one.event) for one in past} - {""},
+        )
+        nodes = any(isinstance(one.event, HealthChanged) for one in past) and await self._reviews.nodes(identity)
+        shown: list[Item] = []
+        last = after
+        for one in past:
+            if len(shown) == limit:
+                break
+            last = one.sequence
+            if _is_seen(one.event, scope, nodes):
+                shown.append({"type": one.event.ce_type(), **one.event.model_dump(mode="json", by_alias=True)})
+        veil = await self._veil(identity, shown)
+        items = [veiled(item, veil) for item in shown]
+        metadata = {"revision": self._model.revision, "continue": cursor_of([last])}
+        return document("EventList", {"metadata": metadata, "items": items})
+
+    async def evictions(self, identity: Identity, query: Query) -> Item:
+        limit = limit_of(query.get("limit"))
+        receipts = [one.event for one in reversed(self._history.receipts) if isinstance(one.event, EvictionReceipt)]
+        scope = await self._reviews.scope(identity, namespaces={one.namespace for one in receipts}, queues=())
+        found = [receipt_item(one) for one in receipts if scope.sees_namespace(one.namespace)][:limit]
+        veil = await self._veil(identity, found)
+        items = [veiled(item, veil) for item in found]
+        return document("EvictionList", {"metadata": {"revision": self._model.revision, "continue": ""}, "items": items})
+
+
+def _given(name: str, read: Any) -> Any:
+    try:
+        return read()
+    except ValueError as e:
+        raise InvalidRequest(f"{name}: {e}") from e
+
+
+def _row_seen(row: Usage, keys: Sequence[UsageKey], scope: Scope) -> Usage:
+    """The row by the requested keys alone, with names that the client may not see as one."""
+    hidden: Mapping[str, Any] = {
+        "queue": (row.queue if scope.sees_queue(row.queue) else OTHERS) if UsageKey.QUEUE in keys else "",
+        "department": row.department if not row.department or scope.sees_queue(row.department) else OTHERS,
+        "user": row.user if not row.user or scope.sees_namespace(row.user) else OTHERS,
+    }
+    return row.model_copy(update=hidden)
+
+
+def _namespace(event: Event) -> str:
+    return event.namespace if isinstance(event, JobPhaseChanged | EvictionReceipt) else ""
+
+
+def _queue(event: Event) -> str:
+    return event.queue if isinstance(event, QueueRefused | BudgetUsed) else ""
+
+
+def _is_seen(event: Event, scope: Scope, nodes: bool) -> bool:
+    match event:
+        case JobPhaseChanged() | EvictionReceipt():
+            return scope.sees_namespace(event.namespace)
+        case QueueRefused() | BudgetUsed():
+            return scope.sees_queue(event.queue)
+        case HealthChanged():
+            return nodes
+    return False
