@@ -106,6 +106,17 @@ def test_a_cordoned_node_is_drained_when_its_last_pod_has_ended(world: World) ->
     assert [ended(world, pod, "b") for pod in ("p2", "p3")] == [[], []], "node b takes work"
 
 
+def test_a_node_with_a_card_of_another_schedulers_pod_is_not_drained(world: World) -> None:
+    full(world)
+    a = world.state.nodes[NodeName("a")]
+    world.state.know(a.name, replace(a, unschedulable=True))
+    ended(world, "p0", "a")
+    step = world.turn()
+    lifecycle.observed(world.state, step, world.fact("foreign", "a", ours=False, slices=[world.on("a", 0)]))
+    assert ended(world, "p1", "a") == []
+    assert [event.ce_type() for event in ended(world, "foreign", "a")] == ["io.hbox.node.drained.v1"]
+
+
 def test_messages_of_a_step_contain_its_public_events_and_their_bodies_are_cloudevents(world: World) -> None:
     full(world)
     world.commits(asks(world, 0))

@@ -275,11 +275,14 @@ class Record:
         return t
 
 
+#: Problems that only a change of the job's own objects, or a missing PriorityClass, solves. A missing PodGroup is often created a moment later.
+_FINAL = frozenset({INVALID_SPEC, PRIORITY_CLASS_NOT_FOUND, JOB_TOO_LARGE})
+
+
 def rejection_of(record: Record) -> str:
-    """The code of the reason why the job cannot start as it is written, whatever becomes free; empty: it may start. A gang waits for a missing PodGroup."""
+    """The code of the reason why the job cannot start as it is written, whatever becomes free; empty: it may start."""
     if record.job is not None and record.job.problem:
-        final = record.problem_reason in (INVALID_SPEC, PRIORITY_CLASS_NOT_FOUND) and not (record.gang and record.group is None)
-        return record.problem_reason if final else ""
+        return record.problem_reason if record.problem_reason in _FINAL else ""
     verdict = record.verdict
     return verdict.code if verdict is not None and verdict.outcome == Outcome.CHANGE else ""
 
