@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 #: Parts of an output that differ from run to run: times, ages, which pods of `sweep` are the victims, nodes of the others, numbers of checks.
 VARYING = (
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:]+Z"), "TIME"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC, revision \d+"), "TIME"),
     (re.compile(r"\b\d+s\b"), "AGE"),
     (re.compile(r"sweep-\d"), "sweep-N"),
     (re.compile(r"have nodes: node-\d+(, node-\d+)*"), "have nodes: NODES"),

@@ -98,7 +98,7 @@ def test_a_pod_group_that_is_not_enqueued_is_a_job_before_it_has_pods() -> None:
     }
     found = find(items, "outside")
     assert (found["pods"], found["priority"], explain(found)) == (
-        {"bound": 0, "members": 0, "min": 4}, 7, "waits: NotEnqueued: capacity: no",
+        {"bound": 0, "members": 0, "min": 4}, 7, "wait: NotEnqueued: the PodGroup is not admitted yet: capacity: no",
     )  # fmt: skip
 
 

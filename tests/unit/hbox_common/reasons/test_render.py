@@ -58,7 +58,7 @@ def test_explanation_has_verdict_need_counts_changes_and_start() -> None:
         "BLOCKED   all 128 cards that the pod may use are in use, by research (96), vision (32)",
         "          needs 8 cards; the most that can be had is 3 cards",
         "          as of 2026-03-02 14:12 UTC, revision 88123",
-        "STAGES    spec ok · device: all 128 cards that the pod may use are in use",
+        "STAGES    spec ok · device: CardsInUse",
         "NODES     16 nodes = 0 with room + 14 CardsInUse + 2 NodeUnschedulable (node-0001, node-0002)",
         "          alone in the way: CardsInUse 14",
         "START     2026-03-02 14:22 UTC to 2026-03-02 14:42 UTC (p50-p90, by walltime) · depends on job abl-7 ends",
@@ -90,6 +90,21 @@ def test_notes_are_what_the_message_adds(message: str, shown: list[str]) -> None
     assert notes(message, "all 128 cards that the pod may use are in use") == shown
     rows = [line[10:] for line in lines(FULL, message=message)]
     assert set(shown) <= set(rows)
+
+
+def test_job_that_needs_a_change_has_no_notes_of_its_remedy() -> None:
+    missing = replace(FULL, code="QueueNotFound", outcome=Outcome.CHANGE, facts={"queue": "reserch"})
+    text = "\n".join(lines(missing, message="QueueNotFound: there is no queue reserch; create it, or name another in the job"))
+    assert "NOTES" not in text
+    zones = "0/2 nodes are available: 2 TopologyAffinityError; n1: zones 0 and 1 have 3 cores"
+    assert "NOTES     n1: zones" in "\n".join(lines(replace(missing, code="TopologyAffinityError"), message=zones))
+
+
+def test_short_waits_are_not_attributed() -> None:
+    short = replace(FULL, attribution={"CardsInUse": 59.0, "NotTriedYet": 0.2})
+    assert not any(line.startswith("WAITED") for line in lines(short))
+    long = replace(FULL, attribution={"CardsInUse": 61.0, "NotTriedYet": 0.2})
+    assert "WAITED    1m1s = 1m1s CardsInUse" in list(lines(long))
 
 
 def test_explanation_is_in_chinese_throughout() -> None:
@@ -135,7 +150,7 @@ def test_nodes_are_named_if_few_are_in_the_way() -> None:
     named = tuple(NodeName(f"n{i}") for i in range(20))
     few = replace(FULL, nodes=NodeCounts(30, 11, {"NodeNotReady": 19}, {}, {"NodeNotReady": named[:19]}))
     many = replace(FULL, nodes=NodeCounts(30, 10, {"NodeNotReady": 20}, {}, {"NodeNotReady": named}))
-    assert any("n18)" in line for line in lines(few))
+    assert any("19 NodeNotReady (n0 … n9, n10 … n18)" in line for line in lines(few))
     assert not any("n18" in line for line in lines(many))
 
 
@@ -179,7 +194,7 @@ def test_changes_that_have_to_be_made_together_are_one_line_with_both_commands()
     assert line.split("  ") == [" 1 8 cards per pod and no requirement on zone", "you", "edit a and edit b"]
 
 
-def test_all_outcomes_owners_and_stages_have_words() -> None:
+def test_all_outcomes_owners_and_stages_have_texts() -> None:
     assert (set(OUTCOMES), set(OWNERS), set(STAGES)) == (set(Outcome), set(Owner), set(Stage))
 
 

@@ -20,6 +20,7 @@ from hbox_common.views.nodes import rest_text
 from .. import receipts
 from ..aio import run
 from ..context import Context, command_options
+from ..explaining import explanation, rules_of_node, show_explanation, show_rules, waiting_text
 from ..output import duration, notify, put
 from ..placements import show
 from ..platform.layout import Layout
@@ -44,8 +45,9 @@ ATTEMPTS = 2
     "--evicted", is_flag=True, help="Show for which job its pods were evicted, by which rule, and when they can return."
 )
 @click.option("--history", is_flag=True, help="Show how long it waited, by code of the reason.")
+@click.option("--node", help="Show all rules that this node fails for a pod of JOB.")
 @command_options
-def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: bool) -> None:
+def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: bool, node: str | None) -> None:
     """Explain why JOB waits, or show where it runs. JOB is a job's or a pod's name, namespace/name, or a job's uid.
 
     \b
@@ -54,6 +56,10 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: boo
     hbox why --placed train-7
     hbox why --evicted train-7
     hbox why --history train-7
+    hbox why --node node-0003 train-7
+
+    For a waiting job: what ends the wait (wait, change or escalate), the code of the reason, who acts, what is needed and available, nodes by rule, and the
+    smallest changes of which each starts the job in the examined state. HBOX_LANG=zh prints Chinese.
 
     --placed reads scheduler-core's latest decisions. For older ones, or those of an earlier process, use a record (HBOX_RECORD):
     `hbox simulate replay RECORD --placed JOB`.
@@ -63,8 +69,8 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: boo
     --history charges each second of waiting to one code, also over evictions and restarts: `1h12m = 8m QueueShareSpent + 52m CardsInUse + 12m Evicted`.
     `hbox reason show CODE` explains a code.
     """
-    if placed + evicted + history > 1:
-        raise InvalidRequest("--placed, --evicted and --history are separate questions", hint="ask one after the other")
+    if placed + evicted + history + (node is not None) > 1:
+        raise InvalidRequest("--placed, --evicted, --history and --node are separate questions", hint="ask one after the other")
     if placed:
         _show_placed(ctx, job)
         return
@@ -74,24 +80,31 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: boo
     if history:
         _show_history(ctx, job)
         return
+    if node is not None:
+        _show_node(ctx, job, node)
+        return
     found = run(lambda: _read(ctx, job))
     if not ctx.output.people:
         ctx.output.document("JobExplanation", found)
         return
     _head(found)
-    put(f"  {explain(found)}")
+    if found["explanation"] is None:
+        put(f"  {explain(found)}")
+    else:
+        show_explanation(found["explanation"], found["reason"])
     for pod in found["latePods"][:LATE_SHOWN]:
         put(f"  {late_text(pod)}")
     if (more := len(found["latePods"]) - LATE_SHOWN) > 0:
         put(f"  and {more} more pods that were to have ended")
-    for node, text in found["failingNodes"].items():
-        put(f"  {node}: {text}")
+    for name, text in found["failingNodes"].items():
+        put(f"  {name}: {text}")
     unreported = found["unreportedNodes"]
-    for node in list(unreported)[:NODES_SHOWN]:
-        put(f"  {node}: {unreported[node]}")
+    for name in list(unreported)[:NODES_SHOWN]:
+        put(f"  {name}: {unreported[name]}")
     if (more := len(unreported) - NODES_SHOWN) > 0:
         put(f"  and {more} more nodes that wait for node-agent's first report")
-    for task in found["cardReasons"]:
+    # Cards as they are now: of no interest to a job that time does not help.
+    for task in found["cardReasons"] if (found["explanation"] or {}).get("verdict", "wait") == "wait" else ():
         pods = task["pods"]
         put(f"  cards for {pods[0]}{f' and {len(pods) - 1} more' if len(pods) > 1 else ''}: {task['said']}")
         for one in task["best"]:
@@ -119,6 +132,7 @@ async def _read(ctx: Context, job: str) -> dict[str, Any]:
         waits = found["waiting"] and found["cards"]
         return {
             **found,
+            "explanation": await explanation(bus, found) if found["waiting"] else None,
             "cardReasons": await _cards(bus, found) if waits else [],
             "latePods": late_pods((pod for page in pages for pod in page.leaving), now=wall_s()) if waits else [],
             "failingNodes": {one.node: text for one in rests if found["waiting"] and (text := rest_text(one, wall_s()))},
@@ -227,6 +241,20 @@ def _show_history(ctx: Context, job: str) -> None:
     put(f"  waited {waits_text(found['waitSeconds'])}")
 
 
+def _show_node(ctx: Context, job: str, node: str) -> None:
+    async def ask() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        async with bus_of(Layout(ctx.state).running()) as bus:
+            found = find(items_of(await job_pages(bus), now=wall_s()), job)
+            return found, await rules_of_node(bus, found, node)
+
+    found, rules = run(ask)
+    if not ctx.output.people:
+        ctx.output.document("NodeExplanation", {"name": found["name"], "id": found["id"], "node": node, "failed": rules})
+        return
+    _head(found)
+    show_rules(node, rules)
+
+
 def _show_evicted(ctx: Context, job: str) -> None:
     async def ask() -> tuple[list[dict[str, Any]], list[EvictionReceipt]]:
         async with bus_of(Layout(ctx.state).running()) as bus:
@@ -273,7 +301,7 @@ def explain(item: dict[str, Any]) -> str:
         case "INVALID":
             return f"change: it cannot be scheduled as written: {item['reason']}"
         case "WAITING":
-            return f"waits: {item['reason']}"
+            return waiting_text(item)
         case "PENDING":
             return "pending: the scheduler has not spoken on it yet"
         case "GROWING":

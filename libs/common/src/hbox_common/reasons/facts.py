@@ -88,10 +88,10 @@ def fact_text(name: str, value: Fact, language: Language = Language.EN) -> str:
     return names(value, language)
 
 
-def names(values: Sequence[str], language: Language = Language.EN, total: int = 0) -> str:
-    """A list of names, at most MAX_NAMES of them. `total`: their number, if `values` does not have all."""
+def names(values: Sequence[str], language: Language = Language.EN, more: int = 0) -> str:
+    """A list of names, at most MAX_NAMES of them. `more`: how many `values` does not have."""
     shown = ", ".join(clean(one) for one in values[:MAX_NAMES])
-    more = max(total, len(values)) - min(len(values), MAX_NAMES)
+    more += max(0, len(values) - MAX_NAMES)
     return shown if more <= 0 else shown + _AND_MORE.of(language).format(more)
 
 

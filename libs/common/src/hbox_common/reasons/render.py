@@ -14,7 +14,11 @@ from .facts import MAX_DETAIL, clean, filled, names, number, time_text
 #: Nodes are named if fewer than this are in the way.
 FEW_NODES = 20
 MAX_CHANGES = 8
+#: Waiting is attributed to codes from so many seconds on.
+MIN_ATTRIBUTED_S = 60.0
 _INDENT = 10
+#: A name that ends with a number, without letters of other scripts.
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,18})", re.DOTALL)
 #: Parts of a verdict's message that count nodes and pods.
 _COUNTS = re.compile(
     r"\d+/\d+ nodes are available|in the way alone: |\d+ of \d+ pods fit|for the next one |no node has room for it even when empty"
@@ -64,7 +68,9 @@ def lines(explanation: Explanation, language: Language = Language.EN, *, message
         shown = [_stage(one, language) for one in explanation.stages]
         yield _row(phrases.STAGES_HEAD, " · ".join(shown), language)
     yield from _nodes(explanation.nodes, language)
-    for place, note in enumerate(notes(message, text)):
+    # The remedy that such a message has is below.
+    remedied = explanation.outcome is Outcome.CHANGE and code_of_message(message) is not None
+    for place, note in enumerate(() if remedied else notes(message, text)):
         yield _row(None if place else phrases.NOTES, note, language)
     if explanation.start is not None:
         start = explanation.start
@@ -73,7 +79,7 @@ def lines(explanation: Explanation, language: Language = Language.EN, *, message
         )
         driver = f" · {phrases.DRIVER.of(language).format(clean(start.driver))}" if start.driver else ""
         yield _row(phrases.START, text + driver, language)
-    if explanation.attribution:
+    if sum(explanation.attribution.values()) >= MIN_ATTRIBUTED_S:
         yield _row(phrases.WAITED, _attribution(explanation.attribution), language)
     if explanation.changes:
         yield phrases.SMALLEST_CHANGE.of(language)
@@ -145,7 +151,7 @@ def _stage(result: StageResult, language: Language) -> str:
     name = phrases.STAGES[result.stage].of(language)
     if not result.code:
         return f"{name} {phrases.OK.of(language)}"
-    return f"{name}{_colon(language)}{_stage_text(result.code, result.facts, language)}"
+    return f"{name}{_colon(language)}{clean(result.code)}"
 
 
 def _stage_text(name: str, facts: Mapping[str, Fact], language: Language) -> str:
@@ -168,8 +174,28 @@ def _nodes(nodes: NodeCounts, language: Language) -> Iterator[str]:
 def _counted(counts: Mapping[str, int], nodes: NodeCounts, language: Language) -> Iterator[str]:
     for label, count in _by_count(counts):
         listed = nodes.names.get(label, ())
-        named = f" ({names(listed, language, total=count)})" if listed and count < FEW_NODES else ""
+        named = (
+            f" ({names(_ranges(listed), language, more=max(0, count - len(listed)))})" if listed and count < FEW_NODES else ""
+        )
         yield f"{count} {clean(label)}{named}"
+
+
+def _ranges(listed: Sequence[str]) -> list[str]:
+    """The names, with runs of at least three that count up, such as node-0001 to node-0016, as one."""
+    runs: list[list[str]] = []
+    for name in listed:
+        if runs and _follows(runs[-1][-1], name):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return [text for run in runs for text in ([f"{run[0]} … {run[-1]}"] if len(run) > 2 else run)]
+
+
+def _follows(name: str, other: str) -> bool:
+    one, two = _NUMBERED.fullmatch(name), _NUMBERED.fullmatch(other)
+    if one is None or two is None or one[1] != two[1] or len(one[2]) != len(two[2]):
+        return False
+    return int(two[2]) == int(one[2]) + 1
 
 
 def _by_count(counts: Mapping[str, int]) -> Sequence[tuple[str, int]]:
@@ -177,7 +203,7 @@ def _by_count(counts: Mapping[str, int]) -> Sequence[tuple[str, int]]:
 
 
 def _attribution(seconds: Mapping[str, float]) -> str:
-    parts = sorted(seconds.items(), key=lambda item: (-item[1], item[0]))
+    parts = sorted(((code, spent) for code, spent in seconds.items() if spent >= 0.5), key=lambda item: (-item[1], item[0]))
     return f"{duration(sum(seconds.values()))} = " + " + ".join(f"{duration(value)} {clean(code)}" for code, value in parts)
 
 
