@@ -12,6 +12,7 @@ from hbox_common.model.explanation import Change, ChangeKind, Fact, Owner
 from hbox_common.model.resources import CPU, EPHEMERAL, GIB, MEMORY, MIB, PODS
 
 from ...cluster import Columns
+from ...cluster.arrays import Bools
 from .naming import annotate, nearest, patch
 from .search import Knob
 from .trial import Trial
@@ -35,7 +36,7 @@ def job_knobs(job: Job, columns: Columns, tiers: Sequence[Tier], short: int) -> 
     """`tiers`: of the fabric, the lowest first; `short`: pods that the gang lacks; 0 = unknown."""
     yield from _topology(job, tiers)
     yield from _pods(job, short)
-    yield from _cards(job)
+    yield from _cards(job, columns)
     yield from _card_memory(job, columns)
     yield from _models(job, columns)
     yield from _selectors(job, columns)
@@ -74,7 +75,7 @@ def _pods(job: Job, short: int) -> Iterator[Knob]:
 # What each pod requests.
 
 
-def _cards(job: Job) -> Iterator[Knob]:
+def _cards(job: Job, columns: Columns) -> Iterator[Knob]:
     """Fewer cards of each pod."""
     asking = [task for task in job.tasks if task.cards is not None]
     most = max((task.cards.count for task in asking if task.cards is not None), default=0)
@@ -85,7 +86,20 @@ def _cards(job: Job) -> Iterator[Knob]:
         most - 1,
         lambda trial, step: _with_tasks(trial, lambda task: _with_cards(task, most - step)),
         lambda step, _: _change(ChangeKind.CARDS, f"resources.limits[{resource}]: {most - step}", cards=most - step, of=most),
+        guess=max(most - _most_free_cards(columns), 0),
     )
+
+
+def _most_free_cards(columns: Columns) -> int:
+    """Unused cards of the node that has most of them."""
+    size = columns.size
+    unused = (columns.card_pods[:size] == 0) & columns.card_ok[:size]
+    return int(unused.sum(axis=1)[_usable(columns)].max(initial=0))
+
+
+def _usable(columns: Columns) -> Bools:
+    """`[N]`: nodes that take pods."""
+    return (columns.alive & columns.ready & columns.schedulable & columns.healthy)[: columns.size]
 
 
 def _card_resource(task: PodGroupTask) -> str | None:
@@ -155,9 +169,8 @@ def _with_card_memory(task: PodGroupTask, mib: int) -> PodGroupTask:
 def _largest_free_memory(columns: Columns) -> int:
     """MiB: the most that a card has free."""
     size = columns.size
-    usable = (columns.alive & columns.ready & columns.schedulable & columns.healthy)[:size, None] & columns.card_ok[:size]
     free = columns.card_memory[:size] - columns.card_memory_used[:size]
-    return int(free[usable].max(initial=0))
+    return int(free[_usable(columns)[:, None] & columns.card_ok[:size]].max(initial=0))
 
 
 def _resources(job: Job, columns: Columns) -> Iterator[Knob]:
@@ -206,8 +219,7 @@ def _largest_free(columns: Columns, name: str) -> int:
     if column is None or not columns.size:
         return 0
     free = columns.allocatable[column, : columns.size] - columns.used[column, : columns.size]
-    usable = columns.alive & columns.ready & columns.schedulable & columns.healthy
-    return int(free[usable[: columns.size]].max(initial=0))
+    return int(free[_usable(columns)].max(initial=0))
 
 
 # Card models.

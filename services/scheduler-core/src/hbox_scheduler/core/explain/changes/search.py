@@ -107,17 +107,16 @@ class _Search:
     def _with_evictions(self, knobs: Sequence[Knob]) -> None:
         """Smaller steps, by which the policy would evict pods for the job, and steps of knobs that do not help otherwise."""
         for place, knob in enumerate(knobs):
-            starts = self._starts if knob.evicts else self._makes_room
             known = self._steps.get(place, 0)
             if known and not knob.ordered:
                 continue
             step = known - 1 if known else knob.steps
             if not knob.ordered:
-                step = self._large(knob, self._start, starts)
-            elif step and not starts(knob.turn(self._start, step)):
+                step = self._large(knob, self._start, self._makes_room)
+            elif step and not self._makes_room(knob.turn(self._start, step)):
                 step = 0
             if step:
-                self._note(place, knob, self._smallest(knob, step, lambda trial: trial, starts))
+                self._note(place, knob, self._smallest(knob, step, lambda trial: trial, self._makes_room))
 
     def _large(self, knob: Knob, trial: Trial, starts: Starts) -> int:
         """A step that helps; 0 = none does."""
