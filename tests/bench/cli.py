@@ -28,7 +28,9 @@ def main() -> None:
         listing = ["--state", str(running.state), "jobs"]
         pairs = [(_seconds(["--help"])[0], _seconds(listing)[0]) for _ in range(RUNS)]  # in turns: the same load for both
     base, jobs = (min(times) for times in zip(*pairs, strict=True))
-    print(f"hbox jobs, {JOBS} jobs: {1000 * jobs:.0f} ms of user time, {jobs / base:.1f} times hbox --help (limit {LIMIT_RATIO:g})")
+    print(
+        f"hbox jobs, {JOBS} jobs: {1000 * jobs:.0f} ms of user time, {jobs / base:.1f} times hbox --help (limit {LIMIT_RATIO:g})"
+    )
 
 
 def _seconds(arguments: Sequence[str]) -> tuple[float, float]:
