@@ -25,7 +25,7 @@ MOST_TEXT = 1000
 class CloudEvent(Event):
     """Base of the public events. `kind` is the domain and the event, `entity` the attribute `subject`. Subclasses narrow `data`."""
 
-    model_config = ConfigDict(populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True, defer_build=True)  # most programs use none of them
 
     kind: ClassVar[str]
     version: ClassVar[int] = 1
@@ -93,7 +93,13 @@ def rfc3339(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class NodePlace(Event):
+class Data(Event):
+    """Base of the parts of `data`."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
+class NodePlace(Data):
     """Pods of one job on one node, and their cards."""
 
     node: NodeName
@@ -102,7 +108,7 @@ class NodePlace(Event):
     card_count: int = 0  #: all cards, listed or not
 
 
-class Places(Event):
+class Places(Data):
     """Nodes and cards of some pods: MOST_NODES nodes are listed, the counts cover all."""
 
     nodes: tuple[NodePlace, ...] = ()

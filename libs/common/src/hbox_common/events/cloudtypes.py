@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from hbox_common.model import JobId, NodeName, PlanId, QueueName, RefusalReason, Resources
 
-from .base import Event, register
-from .cloud import CloudEvent, Places, public
+from .base import register
+from .cloud import CloudEvent, Data, Places, public
 from .public import EvictionRule
 
 
@@ -59,7 +59,7 @@ class JobFinished(CloudEvent):
     data: JobEnding
 
 
-class JobRejection(Event):
+class JobRejection(Data):
     """A job that cannot start as it is written, for the reason `code`."""
 
     job: JobId
@@ -121,7 +121,7 @@ class QueueReclaimed(CloudEvent):
     data: Reclaim
 
 
-class QueueQuota(Event):
+class QueueQuota(Data):
     """A queue's amounts in base units: `cpu` in thousandths of a core, memory in bytes, cards counted."""
 
     guarantee: Resources
@@ -131,7 +131,7 @@ class QueueQuota(Event):
     budget_card_hours: int | None = None  #: of a calendar month (UTC); null: no limit
 
 
-class QuotaChange(Event):
+class QuotaChange(Data):
     """`old` is null for a new queue, `new` for a deleted queue."""
 
     queue: QueueName
@@ -148,7 +148,7 @@ class QuotaChanged(CloudEvent):
     data: QuotaChange
 
 
-class PlanRefusal(Event):
+class PlanRefusal(Data):
     queue: QueueName
     job: JobId
     code: RefusalReason
@@ -163,7 +163,7 @@ class PlanRefused(CloudEvent):
     data: PlanRefusal
 
 
-class NodeDrain(Event):
+class NodeDrain(Data):
     node: NodeName
     uid: str
     cordoned_by: str = ""  #: as written on the node; empty: unknown
