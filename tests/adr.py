@@ -8,7 +8,7 @@ INDEX = ADR / "README.md"
 #: Numbers of drafts that were withdrawn before they were decided.
 WITHDRAWN = (22, 24, 35, 43, 44, 46, 47, 49, 50, 60, 75, 78)
 #: Numbers of decisions that are being written, so that each can land without the others.
-RESERVED = (94, 95, 96, 97, 98, 99, 100, 101)
+RESERVED = (94, 95, 97, 98, 99, 100, 101)
 HEAD = """# Decisions
 
 Each decision has its context, rejected alternatives and consequences. If a later decision changes one, the text is edited and links the later one.

@@ -40,6 +40,7 @@ from .rendered import CHART, MATRIX, NAMESPACE, helm_anew, lint, objects, of, po
 ROOT = CHART.parents[1]
 BUS = "hbox-bus"
 ACCESS = "hbox-access"
+CONSOLE = "hbox-console"
 #: ClusterRoles for users, not for services.
 USER_ROLES = ("hbox-view", "hbox-edit", "hbox-queue-reader")
 AGENT = "DaemonSet/hbox-node-agent"
@@ -71,7 +72,7 @@ def test_every_pod_runs_where_pod_security_is_restricted(name: str) -> None:
 @EVERY
 def test_every_service_is_a_deployment_with_probes_and_time_to_drain(name: str) -> None:
     found = {d["metadata"]["labels"]["app.kubernetes.io/component"]: d["spec"] for d in of(name, "Deployment")}
-    assert set(found) - set(ALONE) == set(SERVICES) - set(ON_NODES) - {"console"}
+    assert set(found) - set(ALONE) == set(SERVICES) - set(ON_NODES)
     assert ("admission" in found) == ("admission.webhook.enabled=true" in MATRIX[name])
     for service, spec in found.items():
         pod = spec["template"]["spec"]
@@ -186,7 +187,7 @@ def test_every_service_is_told_the_same_of_devices() -> None:
     [settings] = [one for one in of("devices", "ConfigMap") if one["metadata"]["name"] == "hbox-settings"]
     path = yaml.safe_load(settings["data"]["hbox.yaml"])["device_config"]
     services = [*of("devices", "Deployment"), *of("devices", "DaemonSet")]
-    assert len(services) == 7
+    assert len(services) == 8
     for service in services:
         template = service["spec"]["template"]
         [container] = template["spec"]["containers"]
@@ -260,12 +261,14 @@ def test_everything_is_in_the_releases_namespace_or_in_none(name: str) -> None:
     #: The client CA is read in `kube-system`, and clients find the HTTP API in `kube-public`.
     elsewhere |= {(kind, "hbox:console"): "kube-system" for kind in bindings}
     elsewhere |= {(kind, ACCESS): "kube-public" for kind in ("ConfigMap", *bindings)}
+    published = {(kind, CONSOLE) for kind in bindings}  # in both namespaces
     for found in objects(name):
         where = found["metadata"].get("namespace")
         cluster_wide = found["kind"].startswith(("Cluster", "ValidatingAdmissionPolicy", "MutatingWebhook"))
         assert cluster_wide == (where is None), found["metadata"]["name"]
         if where not in (NAMESPACE, None):
-            assert elsewhere.get((found["kind"], found["metadata"]["name"])) == where
+            key = (found["kind"], found["metadata"]["name"])
+            assert elsewhere.get(key) == where or (where == "kube-public" and key in published)
         for subject in found.get("subjects", ()):
             assert subject.get("namespace") == (NAMESPACE if subject["kind"] == "ServiceAccount" else None)
     assert "hbox-system" not in template(*MATRIX[name]).stdout
@@ -278,7 +281,7 @@ def test_rights_are_those_of_the_files_and_nobody_else_has_any_for_long(name: st
         r
         for r in roles
         if "helm.sh/hook" not in r["metadata"].get("annotations", {})
-        and r["metadata"]["name"] not in (BUS, EXPORT, ACCESS, *USER_ROLES)
+        and r["metadata"]["name"] not in (BUS, EXPORT, ACCESS, CONSOLE, *USER_ROLES)
     ]
     assert any(r["metadata"]["name"] == EXPORT for r in roles) == ("fabric.export=true" in MATRIX[name])
     wanted = [m for i in identities() for m in i.manifests if m["kind"] in ("ClusterRole", "Role")]
@@ -291,7 +294,7 @@ def test_rights_are_those_of_the_files_and_nobody_else_has_any_for_long(name: st
     for role in roles:
         for rule in role["rules"]:
             assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"], role["metadata"]["name"]
-            names = (BUS, ACCESS, "hbox:console")  # the latter two: one ConfigMap each
+            names = (BUS, ACCESS, CONSOLE, "hbox:console")  # the latter: one Secret, and one ConfigMap each
             assert role["metadata"]["name"] in names or not {"secrets", "configmaps", "serviceaccounts"} & set(
                 rule["resources"]
             )
@@ -353,10 +356,11 @@ def test_the_job_of_definitions_makes_the_levels_unless_they_are_left_out() -> N
 
 
 def test_brokers_read_and_write_their_users_keys_and_nothing_else() -> None:
-    assert of("open broker", "Secret") == of("own broker", "Secret") == []
+    for name in ("open broker", "own broker"):
+        assert [s["metadata"]["name"] for s in of(name, "Secret")] == [f"{CONSOLE}-tls"]
     names = [f"{BUS}-{user}" for user in (*users(), "readers", "routes")]
     for name in ("default", "readers", "production"):  # Helm rolls back over no object that a value took away
-        assert [s["metadata"]["name"] for s in of(name, "Secret")] == names
+        assert [s["metadata"]["name"] for s in of(name, "Secret") if s["metadata"]["name"] != f"{CONSOLE}-tls"] == names
     [role] = [r for r in of("readers", "Role") if r["metadata"]["name"] == BUS]
     assert role["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": names, "verbs": ["get", "patch"]}]
     [binding] = [b for b in of("readers", "RoleBinding") if b["metadata"]["name"] == BUS]
@@ -427,7 +431,7 @@ def test_only_the_ledger_sees_the_databases_password() -> None:
         "Deployment/hbox-quota-ledger": ["pg"]
     }
     broker = {who for who, _, spec in pods("own broker by a secret") if secrets(spec) == ["bus"]}
-    assert broker == {f"Deployment/hbox-{service}" for service in SERVICES if service not in (*ON_NODES, "console")}
+    assert broker == {f"Deployment/hbox-{service}" for service in SERVICES if service not in ON_NODES}
 
 
 @EVERY
@@ -537,7 +541,7 @@ def test_services_verify_the_broker_and_show_their_own_certificate() -> None:
 
 def test_a_budget_where_there_are_two_and_none_where_there_is_one() -> None:
     assert of("default", "PodDisruptionBudget") == []
-    every = {"hbox-nats", *(f"hbox-{s}" for s in PAIRED)}
+    every = {"hbox-nats", *(f"hbox-{s}" for s in (*PAIRED, *REPLICATED))}
     assert {b["metadata"]["name"] for b in of("postgres", "PodDisruptionBudget")} == every
     assert {b["metadata"]["name"] for b in of("production", "PodDisruptionBudget")} == every - {"hbox-quota-ledger"}
     one = of("production with one broker", "PodDisruptionBudget")
@@ -579,7 +583,7 @@ def test_every_container_has_what_all_are_to_have_but_for_what_is_said_of_its_ow
         spec = one["spec"] if one["kind"] == "Pod" else one["spec"]["template"]["spec"]
         for container in (*spec.get("initContainers", ()), *spec["containers"]):
             found[one["metadata"]["name"], container["name"]] = container["resources"]
-    assert len(found) == 6 + 2 + 2 + 1 + 1  # services, broker, agent and endpoint, job, trial
+    assert len(found) == 7 + 2 + 2 + 1 + 1  # services, broker, agent and endpoint, job, trial
     assert found["hbox-binder", "binder"] == {"limits": {"cpu": 3}}
     assert found["hbox-nats", "nats"] == {"requests": {"cpu": "1m"}, "limits": {"cpu": 2}}
     assert found["hbox-definitions", "definitions"] == {

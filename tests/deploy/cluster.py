@@ -33,7 +33,7 @@ NEXT = "hbox:test2"
 RELEASED = f"hbox:{source(ROOT)}"
 BUSYBOX = "busybox:1.36"
 
-SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor")
+SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor", "console")
 WAIT = ("--wait", "--timeout", "5m")
 
 #: What stays after `helm uninstall`, on purpose; the last two are the API server's, for the definitions.

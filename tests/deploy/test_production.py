@@ -71,10 +71,10 @@ def test_every_pair_and_every_broker_is_ready(installed: Installed) -> None:
         d["metadata"]["labels"]["app.kubernetes.io/component"]: d["status"].get("readyReplicas")
         for d in cluster.get("deployments", "-n", NAMESPACE)["items"]
     }
-    assert ready == {name: 2 if name in PAIRED else 1 for name in SERVICES}
+    assert ready == {name: 2 if name in (*PAIRED, "console") else 1 for name in SERVICES}
     assert cluster.get("statefulsets", "hbox-nats", "-n", NAMESPACE)["status"]["readyReplicas"] == BROKERS
     budgets = {b["metadata"]["name"]: b["status"]["disruptionsAllowed"] for b in cluster.get("pdb", "-n", NAMESPACE)["items"]}
-    assert budgets == dict.fromkeys((*(f"hbox-{name}" for name in PAIRED), "hbox-nats"), 1)
+    assert budgets == dict.fromkeys((*(f"hbox-{name}" for name in (*PAIRED, "console")), "hbox-nats"), 1)
     assert cluster.get("pvc", "-n", NAMESPACE)["items"], "each broker has a volume"
     assert not [p for p in cluster.get("pvc", "-n", NAMESPACE)["items"] if p["metadata"]["name"] == "hbox-ledger"]
     cluster.assert_no_restarts()

@@ -163,3 +163,14 @@ imagePullSecrets:
 {{- end -}}
 {{- toYaml $all -}}
 {{- end -}}
+
+{{/* How clients reach the HTTP API. */}}
+{{- define "hbox.consoleUrl" -}}
+{{- default (printf "https://%s-console.%s.svc" (include "hbox.name" .) .Release.Namespace) .Values.console.url -}}
+{{- end -}}
+
+{{/* The names of its own certificate. */}}
+{{- define "hbox.consoleNames" -}}
+{{- $dns := printf "%s-console.%s.svc" (include "hbox.name" .) .Release.Namespace -}}
+{{- list $dns (get (urlParse (include "hbox.consoleUrl" .)) "host" | splitList ":" | first) | uniq | join "," -}}
+{{- end -}}

@@ -6,18 +6,21 @@ server is away, nothing is shown, since no client's rights are known.
 
 import asyncio
 import logging
+import tempfile
+from pathlib import Path
 from typing import NoReturn
 
 from hbox_common.bus import Bus
 from hbox_common.bus.metrics import CERTIFICATE_BEGAN, CERTIFICATE_ENDS
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest
+from hbox_common.insisting import insist
 from hbox_common.kube import KubeClient
 from hbox_common.runtime import Health, LongLived, connected
 from hbox_common.runtime.certificate import Certificate
 
 from . import metrics
-from .adapters import clientca
+from .adapters import clientca, owncertificate
 from .adapters.feed import Feed
 from .adapters.handlers import Handlers
 from .adapters.questions import Questions
@@ -97,10 +100,22 @@ class Console:
 
     async def _read_certificate(self, group: asyncio.TaskGroup) -> None:
         settings = self._settings
-        if settings.tls_certificate is None or settings.tls_key is None:
+        paths = settings.tls_certificate, settings.tls_key
+        if settings.tls_secret:
+            paths = await insist(
+                lambda: owncertificate.keep(
+                    self._client,
+                    namespace=settings.lease_namespace,
+                    name=settings.tls_secret,
+                    names=settings.names,
+                    folder=Path(tempfile.gettempdir()) / "hbox-console-tls",
+                ),
+                on_unavailable=lambda e: log.warning("the certificate cannot be read yet: %s", e),
+            )
+        if paths[0] is None or paths[1] is None:
             return
         authority = await clientca.client_ca(self._client) if settings.client_certificates else ""
-        self._certificate = certificate = Certificate(settings.tls_certificate, settings.tls_key, client_ca=authority)
+        self._certificate = certificate = Certificate(paths[0], paths[1], client_ca=authority)
         self._export_certificate()
         group.create_task(certificate.watch(self._export_certificate))
         if authority:

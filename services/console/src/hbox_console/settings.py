@@ -21,6 +21,11 @@ class ConsoleSettings(Settings):
         description="Serving certificate file; reloaded when it changes. Required unless listen_host is a loopback address.",
     )
     tls_key: Path | None = Field(None, description="Private key file of tls_certificate.")
+    tls_secret: str = Field(
+        "",
+        description="Secret of lease_namespace in which the service keeps a certificate that it makes for itself; instead of tls_certificate.",
+    )
+    tls_names: str = Field("", description="DNS names and addresses of the certificate of tls_secret, separated by commas.")
     plain_http: bool = Field(
         False,
         description="true = serve without TLS on any address, where all clients are in a network of their own: tokens can be read on the way.",
@@ -41,9 +46,15 @@ class ConsoleSettings(Settings):
     def _secrets_travel_encrypted(self) -> Self:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("tls_certificate and tls_key belong together")
-        if self.tls_certificate is None and not self.plain_http and not _is_loopback(self.listen_host):
+        if self.tls_secret and (self.tls_certificate is not None or not self.names):
+            raise ValueError("tls_secret needs tls_names, and no tls_certificate")
+        if self.tls_certificate is None and not self.tls_secret and not self.plain_http and not _is_loopback(self.listen_host):
             raise ValueError(f"without tls_certificate only a loopback address may be used, not {self.listen_host}")
         return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.tls_names.split(",") if name.strip())
 
 
 def _is_loopback(host: str) -> bool:

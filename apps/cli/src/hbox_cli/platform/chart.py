@@ -72,6 +72,8 @@ DECIDED = frozenset(
         "tls_certificate",
         "tls_key",
         "plain_http",
+        "tls_secret",
+        "tls_names",
         "sizes_file",
         "profile",
         "node_name",
