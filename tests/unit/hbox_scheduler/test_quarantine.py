@@ -126,6 +126,7 @@ def test_each_job_that_is_held_back_is_told_once_a_time() -> None:
     assert quarantine.holds_job(JobId("a"), "team")
     [verdict] = quarantine.verdicts()
     assert verdict.job == "a"
+    assert (verdict.code, verdict.outcome, verdict.owner) == ("JobQuarantined", "escalate", "operator")
     assert verdict.message.startswith(
         "in quarantine: the scheduler fails at it (ZeroDivisionError: division by zero (test_quarantine.py:"
     )

@@ -16,7 +16,8 @@ from hbox_common.reasons.facts import FACTS, filled, placeholders
 from hbox_common.reasons.page import page, path_of
 from hbox_scheduler.core.explain.labels import Label, insufficient
 
-DOCS = Path(__file__).parents[4] / "docs/reference"
+ROOT = Path(__file__).parents[4]
+DOCS = ROOT / "docs/reference"
 EACH = pytest.mark.parametrize("code", CODES.values(), ids=CODES)
 CHINESE = re.compile("[\u4e00-\u9fff]")
 
@@ -85,3 +86,9 @@ def test_code_is_the_first_word_of_a_message() -> None:
     assert code_of_message("QueueClosed: queue ml is not open") is CODES["QueueClosed"]
     assert code_of_message("QueueClosed") is None
     assert code_of_message("0/3 nodes are available: 3 CardsInUse") is None
+
+
+def test_each_code_is_emitted_by_a_service_or_is_a_label() -> None:
+    files = [path for path in ROOT.glob("*/*/src/**/*.py") if path.parent.name != "catalogue"]
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    assert [code for code in CODES if f'"{code}' not in sources] == []

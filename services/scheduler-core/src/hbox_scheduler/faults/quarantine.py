@@ -17,12 +17,16 @@ from datetime import UTC, datetime
 
 from hbox_common.events import JobVerdict
 from hbox_common.model import JobId, NodeName
+from hbox_common.model.explanation import Outcome
 
+from ..core.explain.outcomes import judged
 from .guard import SchedulingFault
 from .suspects import Kind, Suspect
 
 #: The first time, and at most.
 FIRST_S, MOST_S = 60.0, 3600.0
+#: Code of a job that is left out.
+JOB_QUARANTINED = "JobQuarantined"
 #: For how long a fault is remembered as one of several.
 RECENT_S = 3600.0
 #: After so many failed jobs, their node is suspected, or their namespace.
@@ -129,7 +133,11 @@ class Quarantine:
     def verdicts(self) -> list[JobVerdict]:
         """Why jobs wait that were held back since the last time."""
         held, self._held = self._held, {}
-        return [JobVerdict(job=job, message=message) for job, message in held.items()]
+        head = judged(JOB_QUARANTINED, Outcome.ESCALATE)
+        return [
+            JobVerdict(job=job, message=message, code=head.code, outcome=head.outcome, owner=head.owner)
+            for job, message in held.items()
+        ]
 
     def release(self, now: float) -> list[Suspect]:
         """Those whose time is over, each once."""
