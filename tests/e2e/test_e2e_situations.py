@@ -10,9 +10,10 @@ import pytest
 from hbox_cli.platform.layout import Layout
 from hbox_cli.session import bus_of
 from hbox_common.events.explain import ExplainAnswer, ExplainRequest, explain_endpoint
-from hbox_common.kube import HYPERNODES, MERGE_PATCH, NODES, PODGROUPS, PODS, KubeClient
+from hbox_common.kube import EVENTS, HYPERNODES, MERGE_PATCH, NODES, PODGROUPS, PODS, KubeClient
 from hbox_common.model import JobId
 from hbox_common.model.explanation import Explanation, Fact
+from hbox_common.reasons import blocked
 
 from ..waiting import until
 from .platform_world import Up, emptied, placed, up
@@ -204,7 +205,21 @@ def check(found: Explanation) -> None:
 
 
 async def same_everywhere(platform: Up, client: KubeClient, name: str, found: Explanation) -> None:
-    """The job's reason does not name card memory unless a slice is requested."""
+    """The command, the condition and the Event have the same outcome and code; card memory is named only if a slice is requested."""
     done = await asyncio.to_thread(platform.hbox, "why", name)
     assert done.returncode == 0, done.stderr
+    assert f"  VERDICT   {found.outcome} · {found.code} · " in done.stdout, done.stdout
+    assert f"  BLOCKED   {blocked(found)}" in done.stdout, done.stdout
     assert found.code == "CardMemoryTooLarge" or "CardInsufficientMemory" not in done.stdout, done.stdout
+    head = f"{found.outcome}: {found.code}: "
+    listed = (await client.json("GET", PODS.path(SPACE)))["items"]
+    pod_name = next(one["metadata"]["name"] for one in listed if one["metadata"]["name"] in (name, f"{name}-0"))
+
+    async def written() -> bool:
+        conditions = (await client.json("GET", PODS.path(SPACE, pod_name)))["status"].get("conditions", ())
+        events = (await client.json("GET", EVENTS.path(SPACE)))["items"]
+        about = [one for one in events if one["involvedObject"]["name"] == pod_name and one["reason"] == "FailedScheduling"]
+        messages = [one["message"] for one in (*about, *(one for one in conditions if one["type"] == "PodScheduled"))]
+        return len(messages) == 2 and all(message.startswith(head) for message in messages)
+
+    await until(written, f"condition and Event of {pod_name} start with {head}", timeout_s=60)

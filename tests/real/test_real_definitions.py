@@ -49,6 +49,11 @@ def kubectl(plane: ControlPlane, *words: str, manifest: Json) -> subprocess.Comp
     return subprocess.run(command, input=json.dumps(manifest), capture_output=True, text=True, timeout=60, check=False)
 
 
+def output(plane: ControlPlane, *arguments: str) -> str:
+    command = [str(PROGRAM), f"--kubeconfig={plane.kubeconfig}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+
+
 async def test_stray_fields_of_earlier_definitions_leave_objects_readable(admin: KubeClient) -> None:
     """Earlier versions of HBox installed definitions that kept unknown fields."""
     for definition in DEFINITIONS:
@@ -110,3 +115,27 @@ async def test_clients_without_validation_get_a_warning_that_names_the_field(adm
     await crds.bring(admin, lambda _: None)
     done = kubectl(plane, "create", "--validate=warn", manifest=QUEUE | {"metadata": {"name": "warned"}, "spec": {"wieght": 3}})
     assert (done.returncode, 'unknown field "spec.wieght"' in done.stderr) == (0, True), done.stderr
+
+
+async def test_kubectl_explains_fields_and_prints_columns(admin: KubeClient, plane: ControlPlane) -> None:
+    await crds.bring(admin, lambda _: None)
+    done = kubectl(plane, "apply", manifest=POD_GROUP)
+    assert done.returncode == 0, done.stderr
+    condition = {
+        "type": "Unschedulable",
+        "status": "True",
+        "message": "change: GangTooLarge: the gang is larger than the cluster",
+    }
+    path = PODGROUPS.path("default", POD_GROUP["metadata"]["name"])
+    await admin.json("PATCH", path, body={"status": {"phase": "Inqueue", "conditions": [condition]}}, content_type=MERGE_PATCH)
+
+    async def printed() -> bool:
+        shown = output(plane, "get", "podgroups", "-o", "wide")
+        return "PHASE" in shown and "GangTooLarge: the gang is larger" in shown
+
+    await until(printed, timeout_s=60)
+
+    async def explained() -> bool:
+        return "Number of pods that have to start together." in output(plane, "explain", "podgroup.spec.minMember")
+
+    await until(explained, timeout_s=60)
