@@ -6,7 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hbox_common.model import CardRequest, HyperNode, Job, NodeName, Queue, QueueName, TopologyMode, TopologyWish
+from hbox_common.model import (
+    CardRequest,
+    Generation,
+    HyperNode,
+    Job,
+    NodeName,
+    Queue,
+    QueueName,
+    TopologyMode,
+    TopologyWish,
+    Verdict,
+)
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.explanation import Change, ChangeKind, Fact, Owner
 from hbox_common.model.queue import NO_CLASS
@@ -75,6 +86,16 @@ def test_nodes_out_of_service_are_named_with_their_states() -> None:
     ], "one of both suffices"
     assert [one.command for one in found.changes if one.kind is ChangeKind.NODES] == ["kubectl uncordon cordoned"]
     assert [one.owner for one in found.changes] == [Owner.USER, Owner.USER, Owner.OPERATOR]
+
+
+def test_faulty_nodes_are_shown_and_not_uncordoned() -> None:
+    simulation = world(*names(2))
+    simulation.put_nodes([node("cordoned", cards=8, unschedulable=True), node("faulty", cards=8, unschedulable=True)])
+    simulation.scheduler.on_verdict(Verdict(NodeName("faulty"), Generation(1), healthy=False))
+    found = changes(simulation, job("all", pods=4, cards=8))
+    (change,) = (one for one in found.changes if one.kind is ChangeKind.NODES)
+    assert change.facts["states"] == ("cordoned", "unhealthy")
+    assert change.command == "kubectl uncordon cordoned; hbox node show faulty"
 
 
 def test_gang_in_a_leaf_that_is_too_small_starts_in_a_wider_domain_or_a_preferred_one() -> None:
@@ -239,9 +260,13 @@ def test_search_leaves_the_state_as_it_was() -> None:
     before = {
         name: getattr(columns, name).copy() for name in ("used", "card_pods", "card_cores_used", "schedulable", "card_ok")
     }
-    risen = columns.risen.end
+    risen, scheduler = columns.risen.end, simulation.scheduler
+    simulation.submit([job("large", pods=5, cards=8)])
+    simulation.run()
+    waits = scheduler._placer._state(scheduler.index)
     assert changes(simulation, job("large", pods=5, cards=8)).changes
     for name, array in before.items():
         assert np.array_equal(getattr(columns, name), array), name
     assert columns.risen.end == risen, "no other pending job is retried"
+    assert scheduler._placer._state(scheduler.index) == waits, "neither by turns"
     assert simulation.run() == []

@@ -169,6 +169,7 @@ class Columns:
         self.changes = ChangeLog()
         self.described = ChangeLog()
         self.risen = ChangeLog()
+        self.undone = 0  #: entries of `changes` by trials, which left no change
         self.returned = 0  #: how often a row was described, or something taken back: else rows only fill
         self.keep(PODS)  # every pod asks for one, which does not count as a request (`Member.best_effort`)
 

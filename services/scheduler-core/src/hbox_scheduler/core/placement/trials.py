@@ -109,6 +109,7 @@ class Trials:
         columns, tree = self._columns, self._queues.all()
         before: list[Queue] = [tree[one.name] for one in trial.queues]
         choices, columns.choices = columns.choices, None
+        changes = columns.changes.end
         try:
             with columns.repaired(trial.repaired):
                 for rules in trial.queues:
@@ -118,3 +119,4 @@ class Trials:
             for rules in before:
                 tree[rules.name] = rules
             columns.choices = choices
+            columns.undone += columns.changes.end - changes

@@ -310,7 +310,8 @@ class Placer:
 
     def _state(self, index: Index) -> tuple[int, ...]:
         """What places depend on, by counts of its changes."""
-        return index, self._changes, self._columns.changes.end, self._columns.risen.end
+        columns = self._columns
+        return index, self._changes, columns.changes.end - columns.undone, columns.risen.end
 
     def _is_due(self, index: Index) -> bool:
         """Whether a job waits for any change, and there was one since it was tried."""

@@ -63,7 +63,6 @@ def _nodes(start: Trial, columns: Columns, states: dict[int, str]) -> Knob:
                 for row in others:
                     if starts(with_rows(start, (row,))):
                         chosen = [*chosen, row]
-        cordoned = [columns.names[row] for row in chosen[:count] if not columns.schedulable[row]]
         named = chosen[:MAX_NODE_NAMES]
         return Change(
             ChangeKind.NODES,
@@ -74,7 +73,16 @@ def _nodes(start: Trial, columns: Columns, states: dict[int, str]) -> Knob:
                 "nodes": tuple(columns.names[row] for row in named),
                 "states": tuple(states[row] for row in named),
             },
-            f"kubectl uncordon {' '.join(cordoned)}" if cordoned else "",
+            "; ".join(_commands(columns, states, chosen[:count])),
         )
 
     return Knob(len(rows), lambda trial, step: with_rows(trial, rows[:step]), change)
+
+
+def _commands(columns: Columns, states: dict[int, str], rows: Sequence[int]) -> Iterator[str]:
+    """Uncordon nodes that are in order, and show the others, whose fault has to be repaired."""
+    if cordoned := [columns.names[row] for row in rows if states[row] == CORDONED]:
+        yield f"kubectl uncordon {' '.join(cordoned)}"
+    for row in rows:
+        if states[row] != CORDONED:
+            yield f"hbox node show {columns.names[row]}"
