@@ -85,6 +85,20 @@ def test_the_state_of_a_job_follows_from_its_pods_and_verdicts() -> None:
     assert (items["waits"]["cards"], items["runs"]["cards"], items["new"]["ageSeconds"]) == (4, 2, 60)
 
 
+def test_job_has_verdict_code_and_owner_while_it_waits() -> None:
+    found = {
+        JobId(name): JobVerdict(job=JobId(name), message="0/3", code="CardsInUse", outcome="wait", owner="system")
+        for name in ("waits", "runs")
+    }
+    pods = [fact("runs", PodPhase.RUNNING)]
+    items = job_items([job("waits", waiting=1), job("runs", bound=1), job("new", waiting=1)], pods, {}, found=found, now=60)
+    assert {item["id"]: (item["verdict"], item["code"], item["owner"]) for item in items} == {
+        "waits": ("wait", "CardsInUse", "system"),
+        "runs": ("", "", ""),
+        "new": ("", "", ""),
+    }
+
+
 def test_a_pod_group_that_is_not_enqueued_is_a_job_before_it_has_pods() -> None:
     def group(name: str, phase: GroupPhase = GroupPhase.PENDING) -> GroupState:
         return GroupState(JobId(name), "ml", name, DEFAULT, 7, 4, 1.0, {"nvidia.com/gpu": 8}, 1, phase)

@@ -94,6 +94,7 @@ async def test_unknown_node_is_not_found() -> None:
         ({"verdict": "wait", "code": "CardsInUse"}, f"wait: CardsInUse: all fitting cards are in use: {JOB['reason']}"),
         ({"verdict": "", "code": ""}, f"waits: {JOB['reason']}"),
         ({}, f"waits: {JOB['reason']}"),
+        ({"reason": "wait: CardsInUse: all fitting cards are in use: 2"}, "wait: CardsInUse: all fitting cards are in use: 2"),
     ],
 )
 def test_waiting_job_without_an_explanation_has_the_line_of_its_verdict(verdict: dict[str, str], text: str) -> None:

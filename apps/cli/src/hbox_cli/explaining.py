@@ -7,6 +7,7 @@ from typing import Any
 
 from hbox_common.bus import Bus
 from hbox_common.errors import NotFound, Unavailable
+from hbox_common.model.explanation import Outcome
 from hbox_common.reasons import code_of_label, language_of, lines, verdict_line
 from hbox_common.visible import padded
 
@@ -74,8 +75,11 @@ def show_rules(node: str, rules: list[Item]) -> None:
 
 def waiting_text(job: Item) -> str:
     """One line about a waiting job without an explanation, in the words of its verdict."""
-    line = verdict_line(job.get("verdict", ""), job.get("code", ""), job["reason"], language_of(os.environ))
-    return line if line != job["reason"] else f"waits: {line}"
+    reason: str = job["reason"]
+    if reason.partition(": ")[0] in set(Outcome):  # a condition's message
+        return reason
+    line = verdict_line(job.get("verdict", ""), job.get("code", ""), reason, language_of(os.environ))
+    return line if line != reason else f"waits: {line}"
 
 
 async def _ask(bus: Bus, job: Item, node: str = "") -> Any:

@@ -21,6 +21,8 @@ COLUMNS = (
     Column("AGE", lambda j: duration(j["ageSeconds"])),
     Column("MIN", lambda j: j["pods"]["min"], wide=True),
     Column("ID", lambda j: j["id"], wide=True),
+    Column("VERDICT", lambda j: j.get("verdict", ""), wide=True),
+    Column("CODE", lambda j: j.get("code", ""), wide=True),
     Column("REASON", lambda j: j["reason"]),
 )
 
