@@ -5,6 +5,7 @@ import pytest
 from hbox_cli.commands.why import explain, find, late_pods, late_text
 from hbox_cli.waits import waits_text
 from hbox_common.errors import NotFound
+from hbox_common.events import JobVerdict
 from hbox_common.model import (
     Card,
     CardRequest,
