@@ -159,6 +159,16 @@ async def test_limit_of_a_queue_is_raised_by_what_the_gang_lacks(platform: Up, c
     await binds(client, "over-", 3)
 
 
+async def test_gang_moves_to_another_queue_that_its_namespace_may_use(platform: Up, client: KubeClient) -> None:
+    assert platform.hbox("queue", "create", "small", "--capability", f"{GPU}=8").returncode == 0
+    assert platform.hbox("queue", "create", "foreign", "--namespaces", "others").returncode == 0
+    await gang(client, "moved", 2, queue="small")
+    change = proposed(await explained(platform, "moved", ChangeKind.QUEUE), ChangeKind.QUEUE)
+    assert change.facts["queue"] != "foreign"
+    await run(platform, client, change.command)
+    await binds(client, "moved-", 2)
+
+
 async def test_gang_that_no_leaf_holds_starts_at_the_next_tier(platform: Up, client: KubeClient) -> None:
     names = sorted(one["metadata"]["name"] for one in (await client.json("GET", NODES.path()))["items"])
     for number, part in enumerate((names[:4], names[4:])):
