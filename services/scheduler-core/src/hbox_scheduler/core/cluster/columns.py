@@ -47,6 +47,7 @@ from .arrays import Bools, Ints, Rows
 from .cardsets import CardSets
 from .changelog import ChangeLog
 from .choices import Choices
+from .emptyrooms import KeptRooms
 from .hostports import HostPorts, Ports
 from .interning import Descriptions, grown
 from .noderests import RestCodes
@@ -166,6 +167,7 @@ class Columns:
         self._pools: tuple[str, ...] = ("",)
         self._pools_at = -1
 
+        self.empty = KeptRooms()  #: of the actual columns; not of views
         self.changes = ChangeLog()
         self.described = ChangeLog()
         self.risen = ChangeLog()

@@ -19,8 +19,33 @@ FITS = (PoolFit(), HostPorts(), ResourceFit(cards=False), CardFit(DEEP), Resourc
 
 
 def capacity_when_empty(columns: Columns, task: Task) -> Ints:
-    """`[N]`: the number of such pods for which each node has room when all nodes are empty and all cards sound; 0 for rows without a node."""
-    return _capacity(columns.emptied(), task)
+    """`[N]`: the number of such pods for which each node has room when all nodes are empty and all cards sound; 0 for rows without a node. Not to be changed:
+    the last result is kept."""
+    kept = columns.actual.empty
+    kept.follow(columns.described.end)
+    if kept.last is not None and kept.last[0] is task:
+        return kept.last[1]
+    found = _capacity(columns.emptied(), task)
+    if not _by_zones(columns, task):
+        kept.last = task, found
+    return found
+
+
+def most_when_empty(columns: Columns, task: Task) -> int:
+    """The sum of `capacity_when_empty`."""
+    kept = columns.actual.empty
+    kept.follow(columns.described.end)
+    if (known := kept.sums.get(task)) is not None:
+        return known
+    found = int(capacity_when_empty(columns, task).sum())
+    if not _by_zones(columns, task):
+        kept.sums[task] = found
+    return found
+
+
+def _by_zones(columns: Columns, task: Task) -> bool:
+    """Whether kubelets' reports of zones, which describe no node anew, count."""
+    return task.aligned is not None and bool(columns.zones.strict)
 
 
 def capacity_when_vacant(columns: Columns, task: Task) -> Ints:

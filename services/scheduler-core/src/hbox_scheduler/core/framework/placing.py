@@ -23,7 +23,7 @@ from ..devices import ALL, TIE_BREAK, Bounded, CardFit, node_cards, pick, ranked
 from ..explain.cards import CardReasons, card_reasons
 from ..explain.labels import Label
 from ..explain.reasons import Reasons, tally
-from .basefits import FITS, NO_LIMIT, capacity_when_empty
+from .basefits import FITS, NO_LIMIT, most_when_empty
 from .equalnodes import first_of_equals
 from .zones import REFUSALS, strict_rows
 
@@ -182,7 +182,7 @@ class Placing:
             limits += self._zone_explanations(member)
         if Label.RESERVED in reasons.counts:
             limits += self._reserved_for(member)
-        too_large = not reasons.fitting and not capacity_when_empty(columns, member.task).any()
+        too_large = not reasons.fitting and not most_when_empty(columns, member.task)
         return replace(reasons, limit="; ".join(limits), too_large=too_large)
 
     def _unpromised(self) -> Columns:

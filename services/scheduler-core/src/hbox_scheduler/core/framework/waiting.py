@@ -14,7 +14,7 @@ from ..cluster.task import Task
 from ..explain.cards import CardReasons
 from ..explain.labels import Label
 from ..explain.reasons import CARD_LABELS, Reasons, fit_together
-from .basefits import capacity_when_empty
+from .basefits import most_when_empty
 from .placing import FilterKey, Placing, filter_key_of
 
 if TYPE_CHECKING:
@@ -163,6 +163,6 @@ class WaitReasons:
         if not 0 < fit < len(needed):
             return ""
         uniform = all(one.task is member.task for one in needed)
-        most = int(capacity_when_empty(session.columns, member.task).sum()) if uniform else None
+        most = most_when_empty(session.columns, member.task) if uniform else None
         held = gang.ready
         return fit_together(held + fit, held + len(needed), None if most is None else held + most)

@@ -3,6 +3,8 @@
 It depends on what the nodes are and not on what runs on them, so that it is kept by shape until a node is described anew.
 """
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -15,17 +17,20 @@ from ..cluster.entities import Member
 from ..cluster.task import Task
 from ..explain.labels import Label
 from ..explain.outcomes import PERMANENT, RETURNING
+from ..explain.reasons import first_failed
 from ..framework import Session
-from ..framework.basefits import capacity_when_empty, capacity_when_vacant
+from ..framework.basefits import FITS, capacity_when_empty, capacity_when_vacant
 from ..plugins.taints import HARD, untolerated
 
 
 @dataclass(frozen=True, slots=True)
 class EmptyRoom:
-    """`[N]`: how many such pods each node would hold: `ever` with all nodes in service and all cards sound, `in_service` as nodes and cards are."""
+    """How many such pods all nodes would hold: `most_ever` with all nodes in service and all cards sound, `most_in_service` as nodes and cards are. `lacking`:
+    nodes that would hold none, by the first rule that they fail."""
 
-    ever: Ints
-    in_service: Ints
+    most_ever: int
+    most_in_service: int
+    lacking: Mapping[str, int]
 
 
 class EmptyRooms:
@@ -38,7 +43,7 @@ class EmptyRooms:
 
     def of(self, session: Session, member: Member) -> EmptyRoom:
         """For pods like this one."""
-        if not session.by_shape(member):
+        if not session.by_shape(member) or (member.task.aligned is not None and session.columns.zones.strict):
             return _empty_room(session, member)
         if self._described != self._columns.described.end:
             self._described = self._columns.described.end
@@ -50,16 +55,37 @@ class EmptyRooms:
 
 
 def _empty_room(session: Session, member: Member) -> EmptyRoom:
+    columns = session.columns
+    ever, in_service = rooms_by_node(session, member)
+    none = columns.alive[: columns.size] & (in_service == 0)
+    lacking = _lacking(session, member, none) if none.any() else {}
+    most = int(ever.sum())
+    return EmptyRoom(most, most if in_service is ever else int(in_service.sum()), lacking)
+
+
+def rooms_by_node(session: Session, member: Member) -> tuple[Ints, Ints]:
+    """`[N]`: how many such pods each node would hold, as of `EmptyRoom`: ever, and in service."""
     columns, task = session.columns, member.task
     rows = slice(0, columns.size)
+    ever = capacity_when_empty(columns, task)
     lasting, out = lasting_rules(session, member)
-    never = ~columns.alive[rows]
+    never = np.zeros(columns.size, dtype=np.bool_)
     for _, fails in lasting:
         never |= fails
-    ever = np.where(never, 0, capacity_when_empty(columns, task))
+    ever = np.where(never, 0, ever) if never.any() else ever
     sound = bool((columns.card_ok[rows] == (columns.card_index[rows] >= 0)).all())
     now = ever if sound else np.minimum(capacity_when_vacant(columns, task), ever)
-    return EmptyRoom(ever, np.where(out, 0, now))
+    return ever, np.where(out, 0, now) if out.any() else now
+
+
+def _lacking(session: Session, member: Member, rows: Bools) -> Mapping[str, int]:
+    """Of these nodes the first rule that each fails, if nothing runs there."""
+    columns = session.columns
+    masks = [found for found in session.masks(member, columns) if found[0] in PERMANENT or found[0] in RETURNING]
+    vacant = columns.vacant()
+    fits = [found for fit in FITS for found in fit.failures(vacant, slice(0, columns.size), member.task)]
+    first, _, labels = first_failed([*masks, *fits], columns.size)
+    return Counter(labels[number] for number in first[rows].tolist() if number >= 0)
 
 
 def lasting_rules(session: Session, member: Member) -> tuple[list[tuple[str, Bools]], Bools]:

@@ -50,7 +50,6 @@ from ..framework.placing import Placing
 from ..framework.waiting import WaitReason
 from ..queueing.jobs import Entry
 from ..topology.constraints import constraint_of
-from .emptyroom import EmptyRoom
 from .headlines import domains, exceeded_limit, free_cards, wants_of
 
 
@@ -62,6 +61,14 @@ class Explained:
     facts: Facts
     stages: Sequence[StageResult]
     nodes: NodeCounts
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRooms:
+    """As of `rooms_by_node`."""
+
+    ever: Ints
+    in_service: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +134,7 @@ class Explainer:
     """Facts of one job in one session."""
 
     def __init__(
-        self, session: Session, member: Member, before: Judged, bookings: Bookings, rooms: Sequence[EmptyRoom]
+        self, session: Session, member: Member, before: Judged, bookings: Bookings, rooms: Sequence[NodeRooms]
     ) -> None:
         """`rooms`: of each shape of `wants`."""
         self._session, self._columns = session, session.columns

@@ -37,10 +37,9 @@ from ..explain.outcomes import (
 from ..explain.reasons import first_failed
 from ..framework import Session
 from ..framework.basefits import FITS
-from ..framework.placing import Placing
 from ..framework.waiting import WaitReason
-from ..topology.constraints import constraint_of
-from .emptyroom import EmptyRoom, EmptyRooms, lasting_rules
+from ..topology.constraints import concerned, constraint_of
+from .emptyroom import EmptyRoom, EmptyRooms, lasting_rules, rooms_by_node
 
 #: Labels of nodes whose cards pods hold.
 _HELD = (Label.CARDS_IN_USE, Label.CARDS_TOO_FEW, Label.CARD_EXCLUSIVE)
@@ -73,10 +72,22 @@ class Headlines:
     """Of the jobs of one scheduler."""
 
     def __init__(self, columns: Columns) -> None:
-        self.rooms = EmptyRooms(columns)
+        self._rooms = EmptyRooms(columns)
 
-    def of(self, session: Session, member: Member, waiting: WaitReason) -> Headline:
-        """Of the gang of this member, which waits for this reason."""
+    def of(
+        self, session: Session, member: Member, waiting: WaitReason, known: dict[object, Headline] | None = None
+    ) -> Headline:
+        """Of the gang of this member, which waits for this reason. `known`: what this session found for equal gangs, to be extended."""
+        gang = member.gang
+        if known is None or not gang.interchangeable or len(gang.shapes) > 1:
+            return self._of(session, member, waiting)
+        key = member.task, member.status, gang.queue, gang.min_member - gang.ready, waiting.message
+        found = known.get(key)
+        if found is None:
+            found = known[key] = self._of(session, member, waiting)
+        return found
+
+    def _of(self, session: Session, member: Member, waiting: WaitReason) -> Headline:
         if member.status is Status.PIPELINED:
             return judged(CARDS_RECLAIMED if member.task.cards is not None else INSUFFICIENT_RESOURCE, Outcome.WAIT)
         if member.status is Status.ALLOCATED:
@@ -87,33 +98,35 @@ class Headlines:
         if not len(session.rows):
             return judged(NO_NODES, Outcome.ESCALATE)
         wants = wants_of(member.gang, member)
-        rooms = [self.rooms.of(session, one) for one, _ in wants.kinds]
-        if (code := never(session, wants, [room.ever for room in rooms])) is not None:
+        rooms = [self._rooms.of(session, one) for one, _ in wants.kinds]
+        if (code := never(session, wants, rooms)) is not None:
             return judged(code, Outcome.CHANGE)
         if exceeded_limit(session, wants) is not None:
             return judged(QUEUE_LIMIT_TOO_SMALL, Outcome.CHANGE)
-        if lacks(session, wants, [room.in_service for room in rooms]):
+        if _too_few(wants, [room.most_in_service for room in rooms]) or _apart(session, wants, in_service=True):
             return judged(NODES_OUT_OF_SERVICE, Outcome.ESCALATE)
         if message is not None:
             return Headline(message.name, message.outcome, message.owner)
         return judged(_waits_for(session, member, waiting, rooms[0]), Outcome.WAIT)
 
 
-def lacks(session: Session, wants: Wants, rooms: Sequence[Ints]) -> bool:
-    """Whether nodes with this room hold too few of the pods, in all or in each domain that the gang may be in."""
-    allowed = domains(session, wants)
-    for (_, count), room in zip(wants.kinds, rooms, strict=True):
-        if int(room.sum()) < count:
-            return True
-        if allowed is not None and not (session.tree.sums(room)[allowed] >= count).any():
-            return True
-    return False
+def _too_few(wants: Wants, rooms: Sequence[int]) -> bool:
+    """Whether nodes with this room in all hold too few of the pods."""
+    return any(room < count for room, (_, count) in zip(rooms, wants.kinds, strict=True))
+
+
+def _apart(session: Session, wants: Wants, *, in_service: bool) -> bool:
+    """Whether none of the domains in one of which the gang has to be would have room for its pods if it were empty."""
+    if (allowed := domains(session, wants)) is None:
+        return False
+    sums = [session.tree.sums(rooms_by_node(session, one)[in_service])[allowed] for one, _ in wants.kinds]
+    return any(not (room >= count).any() for room, (_, count) in zip(sums, wants.kinds, strict=True))
 
 
 def domains(session: Session, wants: Wants) -> Ints | None:
     """Domains of the fabric of which the gang has to be in one; None: it may be anywhere."""
     gang = wants.kinds[0][0].gang
-    if not session.topological or session.tree.root == 0:
+    if not concerned(gang) or not session.topological or session.tree.root == 0:
         return None
     constraint = constraint_of(session.tree, gang)
     if constraint is None or not constraint.hard:
@@ -121,16 +134,14 @@ def domains(session: Session, wants: Wants) -> Ints | None:
     return np.flatnonzero(session.tree.tiers <= constraint.ceiling)
 
 
-def never(session: Session, wants: Wants, rooms: Sequence[Ints]) -> str | None:
-    """The code of the rule for which the pods do not fit on nodes with this room; None: they fit."""
-    if not lacks(session, wants, rooms):
-        return None
-    for (one, count), room in zip(wants.kinds, rooms, strict=True):
-        if not room.any():
+def never(session: Session, wants: Wants, rooms: Sequence[EmptyRoom]) -> str | None:
+    """The code of the rule for which the pods do not fit even on empty nodes; None: they fit."""
+    for (one, _), room in zip(wants.kinds, rooms, strict=True):
+        if not room.most_ever:
             return _lack(session, one)
-        if int(room.sum()) < count:
-            return GANG_TOO_LARGE
-    return TOPOLOGY_TOO_SMALL
+    if _too_few(wants, [room.most_ever for room in rooms]):
+        return GANG_TOO_LARGE
+    return TOPOLOGY_TOO_SMALL if _apart(session, wants, in_service=False) else None
 
 
 def exceeded_limit(session: Session, wants: Wants) -> tuple[QueueName, str, int, int] | None:
@@ -183,15 +194,15 @@ def _waits_for(session: Session, member: Member, waiting: WaitReason, room: Empt
     reasons, task = waiting.reasons, member.task
     if reasons is None or not reasons.counts or reasons.fitting:
         return GANG_PARTLY_FITS
-    placing = Placing(session)
-    first, _, labels = first_failed(placing.failures(member, session.columns), session.columns.size)
-    here = first[(room.in_service > 0) & (first >= 0)]
-    if not len(here):
-        return code_of_lack(max(reasons.counts, key=lambda label: reasons.counts[label]), ever=False)
-    label = labels[int(np.bincount(here).argmax())]
+    counts = Counter(reasons.counts)
+    counts.subtract(room.lacking)
+    label, _ = counts.most_common(1)[0]
     if task.cards is not None and label in _HELD:
-        free = free_cards(session.columns, task)[room.in_service > 0]
-        return CARDS_SPREAD if free.sum() >= task.cards.count else str(Label.CARDS_IN_USE)
+        spread = (
+            Label.CARDS_TOO_FEW in counts
+            and free_cards(session.columns, task)[rooms_by_node(session, member)[1] > 0].sum() >= task.cards.count
+        )
+        return CARDS_SPREAD if spread else str(Label.CARDS_IN_USE)
     return code_of_lack(label, ever=False)
 
 

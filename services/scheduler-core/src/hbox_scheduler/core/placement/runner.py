@@ -23,7 +23,7 @@ from ..cluster.facts import ClusterFacts
 from ..cluster.moves import FoundMoves
 from ..cluster.task import Task
 from ..explain.cards import CardReasons
-from ..explain.outcomes import NOT_TRIED_YET, judged
+from ..explain.outcomes import NOT_TRIED_YET, Headline, judged
 from ..framework import GroupPhase, Session
 from ..framework.conf import Conf
 from ..framework.hooks import DomainGradients, ShuffleVictims
@@ -34,8 +34,9 @@ from ..policy.policy import Policy
 from ..policy.registry import plugins_of
 from ..queueing.jobs import Entry
 from ..quotas.namespaces import NamespaceQuota
+from .emptyroom import rooms_by_node
 from .entitlement import may_reclaim
-from .explanations import Explained, Explainer, failed_rules, judge
+from .explanations import Explained, Explainer, NodeRooms, failed_rules, judge
 from .headlines import Headlines, wants_of
 from .moves import MoveRecords
 from .outcomes import JobPlacement, Move, Placed, PodPlacement, Unplaced, Untried
@@ -223,7 +224,7 @@ class SessionRunner:
                 member = next(gang.of(Status.PENDING), gang.members[0])
                 rules = failed_rules(session, member, node) if node >= 0 else []
                 before = judge(session, member)
-                rooms = [self._headlines.rooms.of(session, one) for one, _ in wants_of(gang, member).kinds]
+                rooms = [NodeRooms(*rooms_by_node(session, one)) for one, _ in wants_of(gang, member).kinds]
                 explainer = Explainer(session, member, before, self._bookings, rooms)
                 for action in self._placing.actions:
                     run_action(action, session)
@@ -311,10 +312,18 @@ class SessionRunner:
                 by_gang.setdefault(gang, []).extend(members)
             self._arrange(by_gang)
             reasons = WaitReasons(session, self._reasons)
-            return [self._found(session, gang, entry, by_gang.get(gang), reasons) for gang, entry in gangs.items()]
+            known: dict[object, Headline] = {}
+            return [self._found(session, gang, entry, by_gang.get(gang), reasons, known=known) for gang, entry in gangs.items()]
 
     def _found(
-        self, session: Session, gang: Gang, entry: Entry, bound: Sequence[Member] | None, reasons: WaitReasons
+        self,
+        session: Session,
+        gang: Gang,
+        entry: Entry,
+        bound: Sequence[Member] | None,
+        reasons: WaitReasons,
+        *,
+        known: dict[object, Headline],
     ) -> Placed | Unplaced | Untried:
         if bound:
             return Placed(entry, bound)
@@ -322,7 +331,7 @@ class SessionRunner:
             return Untried(entry)
         member = next(gang.of(Status.PENDING), gang.members[0])
         waiting = reasons.of(member)
-        headline = self._headlines.of(session, member, waiting)
+        headline = self._headlines.of(session, member, waiting, known)
         return Unplaced(entry, waiting.message, waiting.reasons, headline, waiting.lacks_room)
 
     def _arrange(self, by_gang: Mapping[Gang, Sequence[Member]]) -> None:
