@@ -73,6 +73,24 @@ def test_a_snapshot_ends_what_messages_did_not_report() -> None:
     assert model.ids_of("a", "lost") == []
 
 
+def test_a_snapshot_does_not_undo_what_messages_reported_since_its_request() -> None:
+    model = loaded("a/old")
+    old, new = a_job("a", "old"), a_job("a", "new")
+    model.snapshot_requested()
+    model.on_jobs([new])
+    model.on_pods([a_pod(old)])
+    model.on_withdrawn([old.id], [2])
+    model.on_verdicts([JobVerdict(job=new.id, message="no cards")])
+    model.on_jobs_snapshot([old], [], {}, [], {})
+    assert names(model, "a") == ["a/new", "a/old"]
+    assert model.job_item(new.id, now=0.0)["reason"] == "no cards"
+    assert model.job_item(old.id, now=0.0)["placed"] == {"old-0": "n1"}
+    model.snapshot_requested()
+    model.on_jobs_snapshot([new], [], {}, [], {})
+    assert names(model, "a") == ["a/new"], "the next one counts"
+    assert model.job_item(new.id, now=0.0)["reason"] == ""
+
+
 def test_a_podgroup_without_pods_is_a_job_until_it_is_enqueued() -> None:
     model = ReadModel()
     model.on_groups([a_group("a", "gang")])

@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 
 ASK_TIMEOUT_S = 30.0
 ASK_AGAIN_S = 0.5
+#: Jobs of a snapshot that are taken in one go.
+AT_ONCE = 500
 #: Between two readings of all jobs that unknown jobs bring forward, as a multiple of what a reading takes, and at least.
 SPACING, LEAST_S = 20.0, 2.0
 #: All jobs and claims are read again after this time, which ends differences that no message reports.
@@ -159,6 +161,7 @@ class Feed:
             await asyncio.sleep(self._rested_until - monotonic_s())
             self._ask_jobs.clear()
             began = monotonic_s()
+            self._model.snapshot_requested()
             asked = JobsAsked(asker=self._instance, jobs=True, pods=True, verdicts=True, held=True)
             try:
                 pages = await self._bus.ask(asked, JobsPage, timeout_s=ASK_TIMEOUT_S)
@@ -169,12 +172,16 @@ class Feed:
                 self._ask_jobs.set()
                 await asyncio.sleep(ASK_AGAIN_S)
                 continue
+            jobs, shards = [job for page in pages for job in page.jobs], shards_of(pages)
+            for start in range(0, len(jobs), AT_ONCE):  # requests are answered in between
+                self._model.on_listed(jobs[start : start + AT_ONCE], shards)
+                await asyncio.sleep(0)
             self._model.on_jobs_snapshot(
-                [job for page in pages for job in page.jobs],
+                jobs,
                 [pod for page in pages for pod in page.pods],
                 {verdict.job: verdict for page in pages for verdict in page.verdicts},
                 [group for page in pages for group in page.groups],
-                shards_of(pages),
+                shards,
             )
             self._rested_until = monotonic_s() + max(LEAST_S, SPACING * (monotonic_s() - began))
             self.jobs_read = True

@@ -1,9 +1,10 @@
 """Answers of the HTTP API, from the read model and by the client's rights."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hbox_common.clock import wall_s
+from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import InvalidRequest, NotFound
 from hbox_common.model import JobId, NodeName, QueueName
 
@@ -27,6 +28,8 @@ from .reviews import Reviews
 
 #: Jobs that one request looks at: a page that has fewer items than asked for continues with its cursor.
 MAX_EXAMINED = 5_000
+#: Seconds for which the list of queues serves others, and queues between two pauses of its computation.
+FRESH_S, PAUSE_AFTER = 1.0, 50
 STATES = frozenset({"PENDING", "WAITING", "INVALID", "GROWING", "BOUND", "RUNNING"})
 
 Query = Mapping[str, str]
@@ -39,6 +42,7 @@ def document(kind: str, content: Mapping[str, Any]) -> Item:
 class Handlers:
     def __init__(self, model: ReadModel, reviews: Reviews) -> None:
         self._model, self._reviews = model, reviews
+        self._computing, self._queues, self._queues_until = asyncio.Lock(), list[Item](), 0.0
 
     async def whoami(self, identity: Identity, _: Query) -> Item:
         rights = {
@@ -112,15 +116,26 @@ class Handlers:
         limit, after = limit_of(query.get("limit")), _name_after(query)
         names = self._model.queue_names()
         scope = await self._reviews.scope(identity, namespaces=(), queues=names)
-        now, seen, others = wall_s(), list[Item](), list[Item]()
-        for name in names:
-            item = self._model.queue_item(name, now=now)
-            if item is not None:
-                (seen if scope.sees_queue(name) else others).append(item)
+        seen, others = list[Item](), list[Item]()
+        for item in await self._queue_items():
+            (seen if scope.sees_queue(item["name"]) else others).append(item)
         page = [item for item in seen if item["name"] > after]
         items = await self._queues_seen(identity, page[:limit])
         cursor = cursor_of([page[limit - 1]["name"]]) if len(page) > limit else ""
         return self._list("QueueList", items, cursor, others=others_of(others))
+
+    async def _queue_items(self) -> list[Item]:
+        """All of them, as they were within the last second. Computed for all requests at once, with pauses: thousands of queues take a while."""
+        async with self._computing:
+            if monotonic_s() >= self._queues_until:
+                items: list[Item] = []
+                for number, name in enumerate(self._model.queue_names()):
+                    if number % PAUSE_AFTER == 0:
+                        await asyncio.sleep(0)
+                    if (item := self._model.queue_item(name, now=wall_s())) is not None:
+                        items.append(item)
+                self._queues, self._queues_until = items, monotonic_s() + FRESH_S
+            return self._queues
 
     async def see_queue(self, identity: Identity, name: str) -> QueueName:
         """Raises NotAllowed, whether there is such a queue or not, and NotFound."""

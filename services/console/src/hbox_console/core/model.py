@@ -116,6 +116,8 @@ class ReadModel:
         self._ages: dict[QueueName, list[float]] = {}
         self._tree: QueueTree | None = None
         self._below: dict[QueueName, Waiting] | None = None
+        #: jobs, verdicts and pods that messages changed since a snapshot was requested; None: none is expected
+        self._since: set[tuple[str, str]] | None = None
         self.epoch, self.index = 0, 0
 
     # --- changes
@@ -137,6 +139,14 @@ class ReadModel:
 
     # --- jobs
 
+    def snapshot_requested(self) -> None:
+        """What messages change from now on is newer than the snapshot."""
+        self._since = set()
+
+    def _mark(self, kind: str, about: str) -> None:
+        if self._since is not None:
+            self._since.add((kind, about))
+
     def on_jobs_snapshot(
         self,
         jobs: Iterable[Job],
@@ -146,25 +156,35 @@ class ReadModel:
         shards: Mapping[JobId, str],
     ) -> None:
         """All jobs with live pods, all pods on nodes, and PodGroups with minimum resources."""
-        all_jobs, all_groups, live = list(jobs), list(groups), {pod.uid: pod for pod in pods}
+        since, self._since = self._since or set(), None
+        all_jobs = [job for job in jobs if ("job", job.id) not in since]
+        all_groups = [group for group in groups if ("job", group.id) not in since]
+        live = {pod.uid: pod for pod in pods if ("pod", pod.uid) not in since}
         kept = {job.id for job in all_jobs} | {group.id for group in all_groups}
-        for uid in [uid for uid in self._pods if uid not in live]:
+        for uid in [uid for uid in self._pods if uid not in live and ("pod", uid) not in since]:
             self._drop_pod(uid)
         for job in all_jobs:
             self._put(job, withdrawn=_is_placed(job), shard=shards.get(job.id, ""))
         self.on_groups(all_groups, shards)
         self.on_pods(live.values())
-        for id_ in [id_ for id_ in self.jobs if id_ not in kept]:
+        for id_ in [id_ for id_ in self.jobs if id_ not in kept and ("job", id_) not in since]:
             self._drop(id_)
         for id_, entry in self.jobs.items():
-            if entry.verdict != (verdict := verdicts.get(id_)):
+            if ("verdict", id_) not in since and entry.verdict != (verdict := verdicts.get(id_)):
                 entry.verdict = verdict
                 self._job_changed(entry)
+
+    def on_listed(self, jobs: Iterable[Job], shards: Mapping[JobId, str]) -> None:
+        """A part of a snapshot, before the whole."""
+        for job in jobs:
+            if self._since is None or ("job", job.id) not in self._since:
+                self._put(job, withdrawn=_is_placed(job), shard=shards.get(job.id, ""))
 
     def on_jobs(self, jobs: Iterable[Job], shard: str = "") -> None:
         for job in jobs:
             entry = self.jobs.get(job.id)
             if entry is None or entry.group or job.revision >= entry.job.revision:
+                self._mark("job", job.id)
                 self._put(job, withdrawn=_is_placed(job), shard=shard)
 
     def on_withdrawn(self, jobs: Sequence[JobId], revisions: Sequence[int]) -> None:
@@ -174,11 +194,13 @@ class ReadModel:
                 continue
             entry.job = replace(entry.job, tasks=(), revision=revision)
             entry.withdrawn, entry.verdict = True, None
+            self._mark("job", id_)
             self._settle(entry)
 
     def on_verdicts(self, verdicts: Iterable[JobVerdict]) -> None:
         for verdict in verdicts:
             entry = self.jobs.get(verdict.job)
+            self._mark("verdict", verdict.job)
             if entry is not None and entry.verdict != verdict:
                 entry.verdict = verdict
                 self._job_changed(entry)
@@ -187,6 +209,7 @@ class ReadModel:
         """PodGroups in phase Pending are jobs of their own as long as they have no pods."""
         for group in groups:
             entry = self.jobs.get(group.id)
+            self._mark("job", group.id)
             waits = group.phase is GroupPhase.PENDING and not group.gone
             if waits:
                 self._groups[group.id] = group
@@ -200,6 +223,7 @@ class ReadModel:
     def on_pods(self, pods: Iterable[PodFact]) -> None:
         """Changes of pods that have, or had, a node."""
         for pod in pods:
+            self._mark("pod", pod.uid)
             if not pod.phase.holds:
                 self._drop_pod(pod.uid)
                 continue
