@@ -2,7 +2,9 @@
 
 import pytest
 
-from hbox_cli.commands.why import explain, find, late_pods, late_text
+from hbox_cli.access.brokersource import late_pods
+from hbox_cli.access.jobnames import find
+from hbox_cli.commands.why import explain, late_text
 from hbox_cli.waits import waits_text
 from hbox_common.errors import NotFound
 from hbox_common.events import JobVerdict

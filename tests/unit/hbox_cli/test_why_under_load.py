@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hbox_cli.commands.why import _cards
+from hbox_cli.access.brokersource import _cards
 from hbox_common.errors import Unavailable
 from hbox_scheduler.cardanswer import CardsAnswer, PodCards
 

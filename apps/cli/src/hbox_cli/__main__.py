@@ -9,14 +9,16 @@ import importlib
 import os
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from hbox_common.deepjson import read_deep_json
 
-from .context import Context, group_options, merged
+from .context import By, Context, group_options, merged
 from .exits import Exit, failure_text, leaf, status_of
 from .stdio import ReaderGone, flush_data, take_over
 
@@ -84,9 +86,7 @@ class Commands(click.Group):
 @click.version_option(package_name="hbox-cli", prog_name="hbox")
 @group_options
 @click.pass_context
-def cli(
-    ctx: click.Context, *, state: Path | None, form: str | None, no_headers: bool | None, color: str | None, debug: bool | None
-) -> None:
+def cli(ctx: click.Context, /, **given: Any) -> None:
     """HBox: scheduling for large accelerator clusters.
 
     \b
@@ -94,7 +94,9 @@ def cli(
     hbox up                            run the platform, for kubectl --kubeconfig .hbox/kubeconfig
     hbox up --kubeconfig PATH          run the platform on your cluster
     """
-    ctx.obj = merged(Context(), state=state, form=form, no_headers=no_headers, color=color, debug=debug)
+    found = merged(Context(), **given)
+    by_environment = ctx.get_parameter_source("state") is ParameterSource.ENVIRONMENT
+    ctx.obj = replace(found, state_by=By.ENVIRONMENT) if by_environment else found
 
 
 def _configure_devices() -> None:

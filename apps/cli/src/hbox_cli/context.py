@@ -1,8 +1,9 @@
-"""Options of every command: the folder of the platform's state, and the form of the output."""
+"""Options of every command: where its data come from, and the form of the output."""
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,11 +16,43 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_STATE = Path(".hbox")
 
 
+class By(Enum):
+    """Where the state folder's name comes from."""
+
+    DEFAULT = 0
+    ENVIRONMENT = 1
+    FLAG = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """None: the option was not given."""
+
+    server: str | None = None  #: URL of the HTTP API
+    ca: Path | None = None  #: authority of the server's certificate
+    token_file: Path | None = None  #: bearer token for the server
+    context: str | None = None
+    nats_url: str | None = None
+    nats_seed: Path | None = None
+    nats_ca: Path | None = None
+
+    def over(self, base: "Flags") -> "Flags":
+        """These flags, and those of `base` where they were not given."""
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        return Flags(**{name: getattr(base, name) if value is None else value for name, value in given.items()})
+
+
+#: Names of the access options, as parameters.
+NAMES = tuple(one.name for one in fields(Flags))
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     state: Path = DEFAULT_STATE
     output: Output = Output()
     debug: bool = False
+    access: Flags = field(default_factory=Flags)
+    state_by: By = By.DEFAULT
 
 
 def _options(command: F, *, top: bool) -> F:
@@ -45,8 +78,29 @@ def _options(command: F, *, top: bool) -> F:
     return command
 
 
+def _access(command: F, *, top: bool) -> F:
+    """The options that select another source of data than a state folder."""
+    file = click.Path(path_type=Path, dir_okay=False)
+    for option in (
+        click.option("--nats-ca", type=file, help="CA certificate file of the broker.", hidden=not top),
+        click.option("--nats-seed", type=file, help="Seed file of the broker's user `operator`.", hidden=not top),
+        click.option("--nats-url", metavar="URL", help="Address of the platform's broker, for operators.", hidden=not top),
+        click.option("--token-file", type=file, help="File with the bearer token for the server.", hidden=not top),
+        click.option("--ca", type=file, help="CA certificate file of the server.", hidden=not top),
+        click.option("--server", metavar="URL", help="URL of HBox's server [as the context names it].", hidden=not top),
+        click.option(
+            "--context",
+            metavar="NAME",
+            envvar="HBOX_CONTEXT" if top else None,
+            help="Context of `hbox ctx ls`, or of kubectl [the current one].",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def group_options(command: F) -> F:
-    return _options(command, top=True)
+    return _options(_access(command, top=True), top=True)
 
 
 def command_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,18 +108,40 @@ def command_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def run(*args: Any, **given: Any) -> Any:
-        ctx = click.get_current_context()
-        ctx.obj = merged(ctx.find_object(Context) or Context(), **{name: given.pop(name) for name in GLOBALS})
-        return command(ctx.obj, *args, **given)
+        return command(_adopt({name: given.pop(name) for name in GLOBALS}), *args, **given)
 
     return _options(run, top=False)
+
+
+def platform_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As `command_options`, for commands that read a platform: access options may stand after their names too."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **given: Any) -> Any:
+        return command(_adopt({name: given.pop(name) for name in (*GLOBALS, *NAMES)}), *args, **given)
+
+    return _options(_access(run, top=False), top=False)
 
 
 GLOBALS = ("state", "form", "no_headers", "color", "debug")
 
 
+def _adopt(given: Mapping[str, Any]) -> Context:
+    """Makes the options of a command those of the process."""
+    ctx = click.get_current_context()
+    ctx.obj = adopted = merged(ctx.find_object(Context) or Context(), **given)
+    return adopted
+
+
 def merged(
-    base: Context, *, state: Path | None, form: str | None, no_headers: bool | None, color: str | None, debug: bool | None
+    base: Context,
+    *,
+    state: Path | None,
+    form: str | None,
+    no_headers: bool | None,
+    color: str | None,
+    debug: bool | None,
+    **access: Any,
 ) -> Context:
     output = base.output
     if form is not None:
@@ -74,4 +150,10 @@ def merged(
         output = replace(output, headers=False)
     if color is not None:
         output = replace(output, colour=Colour(color))
-    return Context(base.state if state is None else state, output, bool(base.debug if debug is None else debug))
+    return Context(
+        state=base.state if state is None else state,
+        output=output,
+        debug=bool(base.debug if debug is None else debug),
+        access=Flags(**access).over(base.access),
+        state_by=base.state_by if state is None else By.FLAG,
+    )

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from hbox_common.bus import Access, Bus, Delivery, Start
 from hbox_common.bus.users import OPERATOR
@@ -41,7 +42,7 @@ async def bus_of(running: Running) -> AsyncIterator[Bus]:
                     running.nats_url,
                     name=OPERATOR,
                     instance=f"cli-{os.getpid()}",
-                    access=Access(seed=running.nats_seed(OPERATOR)),
+                    access=Access(seed=running.nats_seed(OPERATOR), ca=Path(running.nats_ca) if running.nats_ca else None),
                     ensure=False,
                 )
                 bus = await stack.enter_async_context(connecting)

@@ -9,18 +9,18 @@ from ..aio import run
 from ..context import Context
 from ..exits import Faulty
 from ..output import put
-from ..platform.layout import Layout
+from ..platform.layout import Running
 from ..session import bus_of
 from .findings import Level, NodeFinding
 from .machine import compared, findings, of_objects
 from .smitopo import SmiTopology, read
 
 
-def check_node(ctx: Context, name: str, topo: Path | None = None) -> None:
+def check_node(ctx: Context, running: Running, name: str, topo: Path | None = None) -> None:
     """Print the findings about a node's configuration. `topo`: a file with the output of `nvidia-smi topo -m` on the node. Raises Faulty if a finding is a
     fault, NotFound if neither node-agent nor an object of the cluster describes the node, InvalidRequest if the file has no such table."""
     smi = None if topo is None else read(topo.read_text(errors="replace"))
-    found = run(lambda: _read(ctx, name, smi))
+    found = run(lambda: _read(running, name, smi))
     faults = [one for one in found if one.level is Level.FAULT]
     objects = [{"name": one.name, "level": one.level.name, "message": one.message, "fix": one.fix} for one in found]
     if ctx.output.machine:
@@ -37,8 +37,8 @@ def check_node(ctx: Context, name: str, topo: Path | None = None) -> None:
         raise Faulty(f"{name}: {len(faults)} faults")
 
 
-async def _read(ctx: Context, name: str, smi: SmiTopology | None) -> list[NodeFinding]:
-    async with bus_of(Layout(ctx.state).running()) as bus:
+async def _read(running: Running, name: str, smi: SmiTopology | None) -> list[NodeFinding]:
+    async with bus_of(running) as bus:
         numa = [one.event for one in await bus.last(NodeNumaChanged, [(name,)])]
         reports = [one.event for one in await bus.last(NodeDevicesChanged, [(name,)])]
         objects = [one.event for one in await bus.last(NodeZonesChanged, [(name,)])]

@@ -2,10 +2,11 @@
 
 import click
 
+from ..access import running_of
 from ..aio import run
 from ..audit import Audit
 from ..audit.reading import audit_platform
-from ..context import Context, command_options
+from ..context import Context, platform_options
 from ..exits import Faulty
 from ..output import notify, put
 from ..platform.layout import Layout
@@ -21,7 +22,7 @@ from ..session import bus_of
 @click.option(
     "--head", metavar="NUMBER:HASH", help="With --ledger: chain head printed by an earlier run, which the chain has to contain."
 )
-@command_options
+@platform_options
 def command(ctx: Context, patience: float, ledger: bool, database: str | None, head: str | None) -> None:
     """Prove from outside that the platform keeps its promises.
 
@@ -56,8 +57,11 @@ def command(ctx: Context, patience: float, ledger: bool, database: str | None, h
 async def _audit(ctx: Context, patience_s: float) -> Audit:
     from hbox_common.kube import KubeClient  # noqa: PLC0415  half a second that --help does not need
 
-    running = Layout(ctx.state).running()
-    async with bus_of(running) as bus, KubeClient.connect(running.kubeconfig, user_agent="hbox-audit", timeout_s=30) as client:
+    running = running_of(ctx)
+    async with (
+        bus_of(running) as bus,
+        KubeClient.connect(running.kubeconfig or None, user_agent="hbox-audit", timeout_s=30) as client,
+    ):
         result, _ = await audit_platform(client, bus, patience_s=patience_s, schedulers=running.scheduler_names)
     return result
 

@@ -16,6 +16,7 @@ from hbox_common.model import SCHEDULER_NAME
 from hbox_common.redaction import redacted
 from hbox_common.visible import visible
 
+from ..access import running_of
 from ..aio import run
 from ..context import Context, command_options
 from ..exits import Faulty, leaf
@@ -117,7 +118,7 @@ def command(
             raise click.UsageError("which node? `hbox nodes` lists them")
         from ..check.node import check_node  # noqa: PLC0415
 
-        check_node(ctx, node, topo)
+        check_node(ctx, running_of(ctx), node, topo)
         return
     if topo is not None:
         raise click.UsageError("--topo requires the argument node")
@@ -240,7 +241,7 @@ async def _nodes(running: Running) -> str:
 async def _kubernetes(running: Running) -> str:
     from hbox_common.kube import PODGROUPS, QUEUES, KubeClient  # noqa: PLC0415
 
-    async with KubeClient.connect(running.kubeconfig, user_agent="hbox", timeout_s=5) as client:
+    async with KubeClient.connect(running.kubeconfig or None, user_agent="hbox", timeout_s=5) as client:
         version = await client.json("GET", "/version")
         for resource in (QUEUES, PODGROUPS):
             await client.json("GET", resource.path(), params={"limit": "1"})
@@ -253,7 +254,7 @@ async def _definitions(running: Running) -> str:
 
     from ..platform import crds  # noqa: PLC0415
 
-    async with KubeClient.connect(running.kubeconfig, user_agent="hbox", timeout_s=5) as client:
+    async with KubeClient.connect(running.kubeconfig or None, user_agent="hbox", timeout_s=5) as client:
         return "; ".join(await crds.lacking(client)) or "the cluster's definitions have every field that HBox reads"
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
+from ..access import running_of
 from ..aio import run
-from ..context import Context, command_options
+from ..context import Context, platform_options
 from ..output import Column, Form, duration, put
-from ..platform.layout import Layout
 from ..session import bus_of
 
 HOUR_S = 3600.0
@@ -16,7 +16,7 @@ HOUR_S = 3600.0
 
 @click.command("defrag")
 @click.option("--shard", default="", metavar="NAME", help="Scheduler shard to query [the first].")
-@command_options
+@platform_options
 def command(ctx: Context, *, shard: str) -> None:
     """Show how fragmented idle cards are, and which pods would move so that waiting jobs fit. The command changes nothing.
 
@@ -49,7 +49,7 @@ async def _ask(ctx: Context, shard: str) -> dict[str, Any]:
         endpoint_of,
     )
 
-    async with bus_of(Layout(ctx.state).running()) as bus:
+    async with bus_of(running_of(ctx)) as bus:
         asked = endpoint_of("defragmentation", shard)
         answer = await bus.call("scheduler-core", asked, DefragmentationRequest(), DefragmentationAnswer)
     answered = answer.model_dump(mode="json")

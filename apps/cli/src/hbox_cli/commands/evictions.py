@@ -6,14 +6,13 @@ from datetime import UTC, datetime
 import click
 
 from hbox_common.errors import NotFound, Unavailable
-from hbox_common.events import ClaimsPage
 from hbox_common.model import DEFAULT_QUEUE
 from hbox_common.model.annotations import EVICTIONS_RELEASED
 
+from ..access import running_of, source_of
 from ..aio import run
-from ..context import Context, command_options
+from ..context import Context, platform_options
 from ..output import notify, put
-from ..platform.layout import Layout
 from .queue_writes import write
 
 OBSERVED_S = 15.0
@@ -26,36 +25,29 @@ def command() -> None:
 
 
 @command.command("show")
-@command_options
+@platform_options
 def show(ctx: Context) -> None:
     """Show whether evictions are paused, and why."""
-    head = run(lambda: _head(ctx))
+    found = source_of(ctx).evictions()
     if not ctx.output.people:
-        ctx.output.document("Evictions", {"paused": bool(head.paused), "message": head.paused, "released": head.released})
+        ctx.output.document("Evictions", found)
     else:
-        put(f"evictions pause: {head.paused}" if head.paused else "evictions go on")
+        put(f"evictions pause: {found['message']}" if found["paused"] else "evictions go on")
 
 
 @command.command("release")
-@command_options
+@platform_options
 def release(ctx: Context) -> None:
     """Resume paused evictions: earlier evictions no longer count. Repeat the command when needed.
 
     Requires write access to the Queue `default`.
     """
-    head = run(lambda: _head(ctx))
-    if not head.paused:
+    found = source_of(ctx).evictions()
+    if not found["paused"]:
         notify("evictions do not pause: there is nothing to release")
         return
     run(lambda: _release(ctx))
-    notify(f"evictions go on ({head.paused})")
-
-
-async def _head(ctx: Context) -> ClaimsPage:
-    from ..session import bus_of, ledger_of  # noqa: PLC0415  so that --help is quick
-
-    async with bus_of(Layout(ctx.state).running()) as bus:
-        return await ledger_of(bus)
+    notify(f"evictions go on ({found['message']})")
 
 
 async def _release(ctx: Context) -> None:
@@ -69,7 +61,7 @@ async def _release(ctx: Context) -> None:
         raise NotFound(
             f"the cluster has no Queue {DEFAULT_QUEUE}, on which this is written", hint=f"hbox queue create {DEFAULT_QUEUE}"
         ) from e
-    async with bus_of(Layout(ctx.state).running()) as bus:
+    async with bus_of(running_of(ctx)) as bus:
         try:
             async with asyncio.timeout(OBSERVED_S):
                 while True:

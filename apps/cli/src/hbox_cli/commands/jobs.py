@@ -2,14 +2,10 @@
 
 import click
 
-from hbox_common.clock import wall_s
-from hbox_common.views.jobs import Item, items_of
-
-from ..aio import run
-from ..context import Context, command_options
+from ..access import source_of
+from ..access.source import Wanted
+from ..context import Context, platform_options
 from ..output import Column, duration
-from ..platform.layout import Layout
-from ..session import bus_of, job_pages
 
 COLUMNS = (
     Column("NAME", lambda j: j["name"]),
@@ -36,7 +32,7 @@ STATES = ("PENDING", "WAITING", "INVALID", "GROWING", "BOUND", "RUNNING")
     "--state-is", "states", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only jobs in this state."
 )
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of jobs, oldest first.")
-@command_options
+@platform_options
 def command(ctx: Context, namespace: str | None, queue: str | None, states: tuple[str, ...], limit: int | None) -> None:
     """List jobs, oldest first: gangs (PodGroups) and single pods with schedulerName hbox, and PodGroups that wait in `enqueue` without pods.
 
@@ -44,16 +40,5 @@ def command(ctx: Context, namespace: str | None, queue: str | None, states: tupl
     hbox jobs --state-is waiting
     hbox jobs -q research -o json
     """
-    items = [
-        item
-        for item in run(lambda: read(ctx))
-        if (namespace is None or item["name"].startswith(f"{namespace}/"))
-        and (queue is None or item["queue"] == queue)
-        and (not states or item["state"] in {state.upper() for state in states})
-    ]
-    ctx.output.rows("Job", items[:limit], COLUMNS)
-
-
-async def read(ctx: Context) -> list[Item]:
-    async with bus_of(Layout(ctx.state).running()) as bus:
-        return items_of(await job_pages(bus), now=wall_s())
+    wanted = Wanted(namespace, queue, tuple(state.upper() for state in states), limit)
+    ctx.output.rows("Job", source_of(ctx).jobs(wanted), COLUMNS)

@@ -6,17 +6,12 @@ from typing import Any
 
 import click
 
-from hbox_common.clock import wall_s
-from hbox_common.errors import NotFound
-from hbox_common.events import HealthVerdict, NodeDevicesChanged, NodeNumaChanged, NodeStateChanged
 from hbox_common.views.cards import link_lines, owner_text
 
-from ..aio import run
-from ..context import Context, command_options
-from ..node.view import Item, node_item
+from ..access import source_of
+from ..context import Context, platform_options
+from ..node.view import Item
 from ..output import Column, duration, put
-from ..platform.layout import Layout
-from ..session import bus_of, claims_of
 
 CARDS = (
     Column("CARD", lambda c: c["index"]),
@@ -93,7 +88,7 @@ NVML = (
 @command.command("show")
 @click.argument("name")
 @click.option("--numa", is_flag=True, help="Show the machine: NUMA nodes, their devices and the kubelet's policies.")
-@command_options
+@platform_options
 def show(ctx: Context, name: str, numa: bool) -> None:
     """Show its cards, their holders in the ledger, their links, and the kubelet's allocations.
 
@@ -102,7 +97,7 @@ def show(ctx: Context, name: str, numa: bool) -> None:
     hbox node show node-0001 --numa
     hbox node show node-0001 -o json
     """
-    item = run(lambda: _read(ctx, name))
+    item = source_of(ctx).node(name)
     if not ctx.output.people:
         ctx.output.document("Node", item)
         return
@@ -169,23 +164,3 @@ def _put_numa(ctx: Context, item: Item) -> None:
             ctx.output.rows("NvmlCard", nvml["cards"], NVML)
     for problem in found["problems"]:
         put(f"not read: {problem}")
-
-
-async def _read(ctx: Context, name: str) -> Item:
-    async with bus_of(Layout(ctx.state).running()) as bus:
-        states = [one.event for one in await bus.last(NodeStateChanged, [(name,)])]
-        node = next((e.node for e in states if isinstance(e, NodeStateChanged) and not e.node.gone), None)
-        if node is None:
-            raise NotFound(f"there is no node {name}", hint="`hbox nodes` lists them")
-        verdicts = [one.event for one in await bus.last(HealthVerdict, [(name,)])]
-        reports = [one.event for one in await bus.last(NodeDevicesChanged, [(name,)])]
-        numa = [one.event for one in await bus.last(NodeNumaChanged, [(name,)])]
-        claims = [claim for page in await claims_of(bus) for claim in page.claims]
-    return node_item(
-        node,
-        next((e.verdict for e in verdicts if isinstance(e, HealthVerdict)), None),
-        claims,
-        next((e.devices for e in reports if isinstance(e, NodeDevicesChanged) and not e.devices.gone), None),
-        numa=next((e.numa for e in numa if isinstance(e, NodeNumaChanged) and not e.numa.gone), None),
-        now=wall_s(),
-    )

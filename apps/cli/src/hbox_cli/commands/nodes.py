@@ -5,18 +5,13 @@ from typing import Any
 
 import click
 
-from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest
-from hbox_common.events import HealthVerdict, NodeRests, NodeStateChanged
-from hbox_common.model import Claim, NodeRest, NodeState, Verdict
-from hbox_common.views.cards import card_items, kind_items, owner_text
-from hbox_common.views.nodes import node_items, pool_items
+from hbox_common.views.cards import kind_items, owner_text
+from hbox_common.views.nodes import pool_items
 
-from ..aio import run
-from ..context import Context, command_options
+from ..access import source_of
+from ..context import Context, platform_options
 from ..output import Column
-from ..platform.layout import Layout
-from ..session import bus_of, claims_of, last_values
 
 
 def _free_of(cards: Mapping[str, float]) -> str:
@@ -96,7 +91,7 @@ KINDS = (
 @click.option("--pools", is_flag=True, help="List pools: their nodes, cards and owning queues.")
 @click.option("--pool", help="Only nodes of this pool.")
 @click.option("--bad", is_flag=True, help="Only nodes that are not ready, cordoned or unhealthy.")
-@command_options
+@platform_options
 def command(ctx: Context, *, bad: bool, devices: bool, kinds: bool, pool: str | None, pools: bool) -> None:
     """List nodes: free and total cards, health, pods, and the reason if a node is not schedulable.
 
@@ -112,29 +107,17 @@ def command(ctx: Context, *, bad: bool, devices: bool, kinds: bool, pool: str | 
     """
     if devices + kinds + pools > 1:
         raise InvalidRequest("--devices, --kinds and --pools are three tables", hint="ask one after the other")
-    cluster = run(lambda: _read(ctx))
+    source = source_of(ctx)
     if devices or kinds:
-        cards = [c for c in card_items(*cluster[:3]) if pool is None or c["pool"] == pool]
+        cards = [c for c in source.devices() if pool is None or c["pool"] == pool]
         cards = [c for c in cards if not bad or c["health"] != "ok"]
         if kinds:
             ctx.output.rows("DeviceKind", kind_items(cards), KINDS)
         else:
             ctx.output.rows("Device", cards, DEVICES)
         return
-    items = [n for n in node_items(*cluster, now=wall_s()) if pool is None or n["pool"] == pool]
+    items = [n for n in source.nodes() if pool is None or n["pool"] == pool]
     if pools:
         ctx.output.rows("Pool", pool_items(items), POOLS)
         return
     ctx.output.rows("Node", [n for n in items if not bad or n["state"] != "READY" or not n["healthy"]], COLUMNS)
-
-
-async def _read(ctx: Context) -> tuple[list[NodeState], dict[str, Verdict], list[Claim], dict[str, NodeRest]]:
-    async with bus_of(Layout(ctx.state).running()) as bus:
-        values = await last_values(bus, [NodeStateChanged, HealthVerdict, NodeRests])
-        claims = [claim for page in await claims_of(bus) for claim in page.claims]
-    return (
-        [event.node for event in values if isinstance(event, NodeStateChanged)],
-        {event.verdict.node: event.verdict for event in values if isinstance(event, HealthVerdict)},
-        claims,
-        {event.rest.node: event.rest for event in values if isinstance(event, NodeRests)},
-    )

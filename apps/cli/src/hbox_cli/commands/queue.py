@@ -5,27 +5,18 @@ from typing import Any
 
 import click
 
-from hbox_common.clock import wall_s
-from hbox_common.model import POOLED, by_pool, cards_named, is_model, model_of, named_models, of_pool, pools_named
+from hbox_common.model import POOLED, by_pool, cards_named, is_model, model_of, of_pool, pools_named
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import quantity
 
-from ..aio import run
-from ..context import Context, command_options
+from ..access import source_of
+from ..context import Context, platform_options
 from ..output import Column, duration, put
-from ..platform.layout import Layout
 from ..queues import (
     LEGEND,
-    Reading,
     bar,
     elsewhere,
-    fair_shares,
-    memory_of,
     models_named,
-    models_of,
-    queue_item,
-    queue_items,
-    read,
     scale_of,
     tree_rows,
 )
@@ -83,25 +74,19 @@ for change in (create, set_, open_, close, drain):
     command.add_command(change)
 
 
-def reading(ctx: Context) -> Reading:
-    return run(lambda: read(Layout(ctx.state).running()))
-
-
 @command.command("ls")
-@command_options
+@platform_options
 def ls(ctx: Context) -> None:
     """List queues with their amounts and use, in cards; -o wide adds cores and memory. A `!` after the state: `hbox queue show` lists the faults."""
-    found = reading(ctx)
-    ctx.output.rows("Queue", queue_items(found.tree, found.jobs, now=wall_s()), COLUMNS)
+    ctx.output.rows("Queue", source_of(ctx).queues(), COLUMNS)
 
 
 @command.command("tree")
 @click.option("--resource", default=VENDORS.default.cards, show_default=True, help="Resource that the bars show.")
-@command_options
+@platform_options
 def tree(ctx: Context, resource: str) -> None:
     """Show queues below their parents, with a bar per queue and per card model that it names."""
-    found = reading(ctx)
-    items = queue_items(found.tree, found.jobs, now=wall_s())
+    items = source_of(ctx).queues()
     if not ctx.output.people:
         ctx.output.rows("Queue", items, COLUMNS)
         return
@@ -160,24 +145,15 @@ def _shown(row: Mapping[str, Any], amount: str) -> str | None:
 
 @command.command("show")
 @click.argument("name")
-@command_options
+@platform_options
 def show(ctx: Context, name: str) -> None:
     """Show the queue NAME in full, with the faults of its rules."""
-    running = Layout(ctx.state).running()
-    found, memory = reading(ctx), run(lambda: memory_of(running))
-    queue = found.named(name)
-    path = [str(one) for one in reversed(found.tree.path(queue.name))]
-    named = named_models(queue.guarantee, queue.deserved, queue.capability)
-    models = run(lambda: models_of(running)) if named else None
-    item = queue_item(found.tree, queue.name, found.jobs, now=wall_s(), models=models)
-    item |= {"fair": fair_shares(found.tree, found.jobs, memory).get(queue.name)}
-    item |= {"usageWeight": memory.weight, "halfLifeHours": memory.half_life_h, "cards": memory.cards}
-    item |= {"path": path, "children": list(found.tree.children(queue.name)), "pods": len(found.holding(queue.name))}
+    item = source_of(ctx).queue(name)
     if not ctx.output.people:
         ctx.output.document("Queue", item)
         return
     weights = f"weight {item['weight']}  priority {item['priority']}"
-    print(f"{' / '.join(path)}  {item['state']}  {weights}{'' if item['reclaimable'] else '  not reclaimable'}")
+    print(f"{' / '.join(item['path'])}  {item['state']}  {weights}{'' if item['reclaimable'] else '  not reclaimable'}")
     amounts = ("guarantee", "deserved", "used", "borrowed", "idle", "capability")
     named_resources = sorted({resource for amount in amounts for resource in item[amount]})
     rows = [{"name": resource, **{amount: item[amount].get(resource) for amount in amounts}} for resource in named_resources]

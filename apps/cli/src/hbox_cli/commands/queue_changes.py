@@ -8,10 +8,10 @@ import click
 from hbox_common.errors import Conflict, InvalidRequest
 from hbox_common.model import named_models
 
+from ..access import running_of
 from ..aio import run
-from ..context import Context, command_options
+from ..context import Context, platform_options
 from ..output import notify, put
-from ..platform.layout import Layout
 from ..queues import Change, change_of, document, effect_lines, models_of, read, unknown_models
 from ..queues import dry_run as ask
 from .queue_writes import write
@@ -72,7 +72,7 @@ def rules(command: F) -> F:
 @click.command("create")
 @click.argument("name")
 @rules
-@command_options
+@platform_options
 def create(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any) -> None:
     """Create the queue NAME.
 
@@ -82,7 +82,7 @@ def create(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any)
     hbox queue create train --parent vision --deserved nvidia.com/gpu=30
     """
     change = change_of(name, given)
-    found = run(lambda: read(Layout(ctx.state).running()))
+    found = run(lambda: read(running_of(ctx)))
     if name in found.tree:
         raise Conflict(f"there is a queue {name} already", hint=f"hbox queue set {name}")
     _judge(ctx, change, force=force, dry_run=dry_run)
@@ -94,7 +94,7 @@ def create(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any)
 @click.command("set")
 @click.argument("name")
 @rules
-@command_options
+@platform_options
 def set_(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any) -> None:
     """Change rules of the queue NAME; unnamed rules keep their values, and RESOURCE= removes a resource.
 
@@ -105,7 +105,7 @@ def set_(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any) -
     change = change_of(name, given)
     if not change.spec and not change.annotations:
         raise InvalidRequest("no rule is named that should change", hint=f"hbox queue set {name} --deserved nvidia.com/gpu=8")
-    found = run(lambda: read(Layout(ctx.state).running()))
+    found = run(lambda: read(running_of(ctx)))
     found.named(name)
     _judge(ctx, change, force=force, dry_run=dry_run)
     if not dry_run:
@@ -115,9 +115,9 @@ def set_(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any) -
 
 def _judge(ctx: Context, change: Change, *, force: bool, dry_run: bool) -> None:
     """Say what the change would do, by the ledger's word. Raises InvalidRequest where it makes rules contradict each other, unless forced or tried dry."""
-    answer = run(lambda: ask(Layout(ctx.state).running(), change.asked()))
+    answer = run(lambda: ask(running_of(ctx), change.asked()))
     named = named_models(*change.amounts.values())
-    warnings = unknown_models(change, run(lambda: models_of(Layout(ctx.state).running()))) if named else []
+    warnings = unknown_models(change, run(lambda: models_of(running_of(ctx)))) if named else []
     if answer.faults and not force and not dry_run:
         hint_text = "--force makes the change all the same; the ledger reads such rules strictly"
         raise InvalidRequest("; ".join(f"queue {one.queue}: {one.fault}" for one in answer.faults), hint=hint_text)

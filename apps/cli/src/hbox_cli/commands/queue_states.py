@@ -10,11 +10,11 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model import Claim, QueueName, QueuePhase
 from hbox_common.model.devices import VENDORS
 
+from ..access import running_of
 from ..aio import run
-from ..context import Context, command_options
+from ..context import Context, platform_options
 from ..exits import Faulty
 from ..output import notify, put
-from ..platform.layout import Layout
 from ..queues import read
 from .queue_writes import write_state
 
@@ -24,10 +24,10 @@ SHOWN = 10  #: pods of a dry run
 
 @click.command("open")
 @click.argument("name")
-@command_options
+@platform_options
 def open_(ctx: Context, name: str) -> None:
     """Open the queue NAME for new jobs."""
-    found = run(lambda: read(Layout(ctx.state).running()))
+    found = run(lambda: read(running_of(ctx)))
     found.named(name)
     run(lambda: write_state(ctx, name, "Open"))
     notify(f"queue {name} is open")
@@ -42,10 +42,10 @@ def open_(ctx: Context, name: str) -> None:
 
 @click.command("close")
 @click.argument("name")
-@command_options
+@platform_options
 def close(ctx: Context, name: str) -> None:
     """Close the queue NAME and its descendants for new jobs; running jobs continue."""
-    found = run(lambda: read(Layout(ctx.state).running()))
+    found = run(lambda: read(running_of(ctx)))
     held = found.holding(found.named(name).name)
     run(lambda: write_state(ctx, name, "Closing"))
     notify(f"queue {name} takes nothing new; {_extent(held)} go on")
@@ -63,10 +63,10 @@ def close(ctx: Context, name: str) -> None:
     show_default=True,
     help="Seconds to wait until the queue is empty.",
 )
-@command_options
+@platform_options
 def drain(ctx: Context, name: str, *, yes: bool, dry_run: bool, timeout_s: float) -> None:
     """Close the queue NAME and its descendants and evict their pods. Disruption budgets apply; pods that controllers re-create wait."""
-    found = run(lambda: read(Layout(ctx.state).running()))
+    found = run(lambda: read(running_of(ctx)))
     held = found.holding(found.named(name).name)
     for claim in held[: SHOWN if dry_run else 0]:
         put(f"{claim.namespace}/{claim.pod}  queue {claim.queue}  priority {claim.priority}  on {claim.node}")
@@ -90,12 +90,12 @@ async def _drain(ctx: Context, name: QueueName, timeout_s: float) -> None:
     """Raises TimeoutError where pods are left, with the last refusal."""
     from hbox_common.kube import EvictOutcome, KubeClient, evict  # noqa: PLC0415
 
-    running = Layout(ctx.state).running()
+    running = running_of(ctx)
     await write_state(ctx, name, "Closing")
     refused = ""
     gate = asyncio.Semaphore(EVICTIONS)
     deadline = asyncio.get_running_loop().time() + timeout_s
-    async with KubeClient.connect(running.kubeconfig, user_agent="hbox") as client:
+    async with KubeClient.connect(running.kubeconfig or None, user_agent="hbox") as client:
 
         async def one(claim: Claim) -> None:
             nonlocal refused

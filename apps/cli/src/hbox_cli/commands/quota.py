@@ -2,10 +2,10 @@
 
 import click
 
+from ..access import running_of
 from ..aio import run
-from ..context import Context, command_options
+from ..context import Context, platform_options
 from ..output import Column, notify
-from ..platform.layout import Layout
 from ..quotas import Item, quota_bar, quota_items
 from ..session import bus_of, claims_of, jobs_of
 from .quota_changes import set_
@@ -32,7 +32,7 @@ command.add_command(set_)
 
 @command.command("ls")
 @click.option("-n", "--namespace", help="Only this namespace.")
-@command_options
+@platform_options
 def ls(ctx: Context, namespace: str | None) -> None:
     """List ResourceQuotas that limit cards (`limits.nvidia.com/gpu`, `gpumem` in MiB, `gpucores` in percent), with use and the number of jobs that wait for
     them. A `!` after the name: the quota is invalid, and the namespace gets no cards until it is corrected.
@@ -52,7 +52,7 @@ def ls(ctx: Context, namespace: str | None) -> None:
 
 
 async def _read(ctx: Context, namespace: str | None) -> list[Item]:
-    async with bus_of(Layout(ctx.state).running()) as bus:
+    async with bus_of(running_of(ctx)) as bus:
         pages = await claims_of(bus)
         jobs, _, why = await jobs_of(bus)
     claims = [claim for page in pages for claim in page.claims]

@@ -8,10 +8,10 @@ import click
 from hbox_common.errors import InvalidRequest, NotFound
 from hbox_common.model.devices import VENDORS, Vendor
 
+from ..access import running_of
 from ..aio import run
-from ..context import Context, command_options
+from ..context import Context, platform_options
 from ..output import notify, put
-from ..platform.layout import Layout
 from ..quotas import QuotaEffect, limit_of, quota_effect
 from ..session import bus_of, claims_of, jobs_of
 
@@ -39,7 +39,7 @@ OPTIONS: Mapping[str, Callable[[Vendor], str]] = {
     help="Vendor of the cards.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the effects of the change without applying it.")
-@command_options
+@platform_options
 def set_(ctx: Context, namespace: str, name: str, *, vendor: str, dry_run: bool, **given: str | None) -> None:
     """Change the card limits of the ResourceQuota NAME [cards] in NAMESPACE, or create it; unnamed limits keep their values.
 
@@ -77,7 +77,7 @@ def limits_of(vendor: Vendor, given: Mapping[str, str | None]) -> dict[str, int 
 
 
 async def _effect(ctx: Context, namespace: str, name: str, limits: dict[str, int | None]) -> QuotaEffect:
-    async with bus_of(Layout(ctx.state).running()) as bus:
+    async with bus_of(running_of(ctx)) as bus:
         pages = await claims_of(bus)
         jobs, _, why = await jobs_of(bus)
     claims = [claim for page in pages for claim in page.claims]
@@ -91,7 +91,7 @@ async def _write(ctx: Context, namespace: str, name: str, limits: dict[str, int 
     from hbox_common.kube import MERGE_PATCH, RESOURCEQUOTAS, KubeClient  # noqa: PLC0415  looking needs no Kubernetes
 
     hard: dict[str, Any] = {f"limits.{resource}": None if limit is None else str(limit) for resource, limit in limits.items()}
-    async with KubeClient.connect(Layout(ctx.state).running().kubeconfig, user_agent="hbox") as client:
+    async with KubeClient.connect(running_of(ctx).kubeconfig or None, user_agent="hbox") as client:
         path = RESOURCEQUOTAS.path(namespace, name)
         try:
             await client.json("PATCH", path, body={"spec": {"hard": hard}}, content_type=MERGE_PATCH)

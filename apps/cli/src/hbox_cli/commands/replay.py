@@ -216,7 +216,10 @@ async def _replay(
     from ..audit.reading import audit_platform  # noqa: PLC0415
     from ..session import ASK_S, bus_of  # noqa: PLC0415
 
-    async with bus_of(running) as bus, KubeClient.connect(running.kubeconfig, user_agent="hbox-replay", timeout_s=30) as client:
+    async with (
+        bus_of(running) as bus,
+        KubeClient.connect(running.kubeconfig or None, user_agent="hbox-replay", timeout_s=30) as client,
+    ):
 
         async def verdicts() -> Mapping[str, str]:
             asked = JobsAsked(asker="replay", jobs=False, verdicts=True)

@@ -5,21 +5,17 @@ from typing import Any
 
 import click
 
-from hbox_common.clock import wall_s
 from hbox_common.model.devices import VENDORS
-from hbox_common.views.shares import share_document
 
-from ..aio import run
-from ..context import Context, command_options
+from ..access import source_of
+from ..context import Context, platform_options
 from ..output import put
-from ..platform.layout import Layout
-from ..queues import memory_of, read
 
 
 @click.command("share")
 @click.argument("queue")
 @click.option("--resource", default=VENDORS.default.cards, show_default=True)
-@command_options
+@platform_options
 def command(ctx: Context, queue: str, resource: str) -> None:
     """Explain the share of QUEUE: deserved, borrowed, used by its siblings, and reclaimable by others; for cards also by model if the queue or
     an ancestor names models, and for other node pools.
@@ -30,9 +26,7 @@ def command(ctx: Context, queue: str, resource: str) -> None:
     hbox share train --resource nvidia.com/gpu@lab      in the pool lab
     hbox share train -o json
     """
-    running = Layout(ctx.state).running()
-    found, memory = run(lambda: read(running)), run(lambda: memory_of(running))
-    share = share_document(found.tree, found.named(queue).name, found.jobs, resource, now=wall_s(), memory=memory)
+    share = source_of(ctx).share(queue, resource)
     if not ctx.output.people:
         ctx.output.document("QueueShare", share)
         return

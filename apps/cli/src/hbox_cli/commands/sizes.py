@@ -16,10 +16,10 @@ from hbox_common.model.devices.sizing import applied
 from hbox_common.views.jobs import Item
 from hbox_common.yamltext import contents_of, read_file
 
+from ..access import running_of
 from ..aio import run
-from ..context import Context, command_options
+from ..context import Context, platform_options
 from ..output import Column, put
-from ..platform.layout import Layout
 from ..session import bus_of, claims_of, last_values
 
 COLUMNS = (
@@ -51,7 +51,7 @@ _CATALOGUE = click.option(
     is_flag=True,
     help="Print the catalogue with each size's values on this cluster, for the admission endpoint.",
 )
-@command_options
+@platform_options
 @click.pass_context
 def command(click_context: click.Context, ctx: Context, catalogue: Path | None, default: bool, settle: bool) -> None:
     """List standard sizes, such as 24GB-inference: their values on this cluster, and how many fit now.
@@ -81,7 +81,7 @@ def command(click_context: click.Context, ctx: Context, catalogue: Path | None, 
 @command.command("apply")
 @click.argument("path", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
 @_CATALOGUE
-@command_options
+@platform_options
 def apply(ctx: Context, path: Path, catalogue: Path | None) -> None:
     """Print the manifests in PATH (- = standard input) with every size resolved for this cluster.
 
@@ -160,7 +160,7 @@ def _room(choice: Choice, cards: Sequence[Card], allocation: NodeAllocation) -> 
 
 
 async def _inventory(ctx: Context) -> Inventory:
-    async with bus_of(Layout(ctx.state).running()) as bus:
+    async with bus_of(running_of(ctx)) as bus:
         values = await last_values(bus, [NodeStateChanged])
         pages = await claims_of(bus)
     nodes = {value.node.name: value.node for value in values if isinstance(value, NodeStateChanged) and not value.node.gone}

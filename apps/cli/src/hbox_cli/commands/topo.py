@@ -7,7 +7,7 @@ import click
 from hbox_common.clock import wall_s
 
 from ..aio import run
-from ..context import Context, command_options
+from ..context import Context, platform_options
 from ..fabrics.drawing import drawing
 from ..fabrics.files import graph_of
 from ..fabrics.live import fabrics_of, occupied
@@ -44,7 +44,7 @@ def command() -> None:
 
 
 @command.command("sources")
-@command_options
+@platform_options
 def sources(ctx: Context) -> None:
     """List the known fabrics: source, age, and the reason if current data of the source is rejected.
 
@@ -57,7 +57,7 @@ def sources(ctx: Context) -> None:
 @command.command("tree")
 @OPTIONAL
 @click.option("--hosts", is_flag=True, help="Name the hosts of each unit.")
-@command_options
+@platform_options
 def tree(ctx: Context, path: Path | None, hosts: bool) -> None:
     """Print roots, pods and units of the known fabrics, or of the one in PATH, the output of ibnetdiscover (also .gz).
 
@@ -81,7 +81,7 @@ def tree(ctx: Context, path: Path | None, hosts: bool) -> None:
 
 @command.command("gaps")
 @OPTIONAL
-@command_options
+@platform_options
 def gaps(ctx: Context, path: Path | None) -> None:
     """List cabling faults: links down, swapped rails, cables to other units, slow and narrow links, missing uplinks, cards without a name; of the
     known fabrics, or of the one in PATH.
@@ -108,7 +108,7 @@ DIFF = (
 @command.command("diff")
 @click.argument("before", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("after", type=click.Path(path_type=Path, dir_okay=False))
-@command_options
+@platform_options
 def difference(ctx: Context, before: Path, after: Path) -> None:
     """Compare two files: units, hosts, switches, faults. `+` = added, `-` = removed, `~` = moved. Names are those of BEFORE.
 
@@ -122,7 +122,7 @@ def difference(ctx: Context, before: Path, after: Path) -> None:
 @command.command("matrix")
 @FILE
 @click.option("--unit", help="Hosts of this unit, by rail.")
-@command_options
+@platform_options
 def matrix(ctx: Context, path: Path, unit: str | None) -> None:
     """Print distances between units: 1 = the same unit, 2 = the same pod, 3 = through core switches. With --unit: its hosts and their rails.
 
@@ -143,7 +143,7 @@ def matrix(ctx: Context, path: Path, unit: str | None) -> None:
 
 @command.command("hypernodes")
 @FILE
-@command_options
+@platform_options
 def hypernodes(ctx: Context, path: Path) -> None:
     """Print the fabric in PATH as HyperNode objects, for `hbox simulate cycle` or for a cluster without a fabric source.
 
@@ -161,7 +161,7 @@ def hypernodes(ctx: Context, path: Path) -> None:
 
 @command.command("draw")
 @OPTIONAL
-@command_options
+@platform_options
 def draw(ctx: Context, path: Path | None) -> None:
     """Draw an SVG of the known fabrics with the jobs on their hosts, or of the fabric in PATH. Red edges: a rail is down, slow or miswired.
 

@@ -7,14 +7,12 @@ from typing import Any
 import click
 
 from hbox_common.clock import wall_s
-from hbox_common.events import Budget, Usage, UsageKey
+from hbox_common.events import UsageKey
 from hbox_common.views.usage import add_budgets, budget_text, items_of, keys_of, moment, total_of
 
-from ..aio import run
-from ..context import Context, command_options
+from ..access import source_of
+from ..context import Context, platform_options
 from ..output import Column, Form, notify
-from ..platform.layout import Layout
-from ..session import bus_of, usage_of
 from ..usage import read_prices
 
 
@@ -42,7 +40,7 @@ from ..usage import read_prices
     help="Price of a card-hour of a model; may be repeated; * = all other models.",
 )
 @click.option("--prices", type=click.Path(path_type=Path, dir_okay=False), help="YAML or JSON file of MODEL: PRICE.")
-@command_options
+@platform_options
 def command(ctx: Context, *, by: str, since: str, until: str | None, given: tuple[str, ...], prices: Path | None) -> None:
     """Card-hours: own, borrowed beyond what the queue deserved, and deserved but idle.
 
@@ -62,7 +60,7 @@ def command(ctx: Context, *, by: str, since: str, until: str | None, given: tupl
         raise click.UsageError(f"--since {since} is not before {f'--until {until}' if until else 'now'}")
     rates = read_prices(given, prices)
     asked = (*keys, UsageKey.MODEL) if rates else keys
-    usage, budgets = run(lambda: _read(ctx, asked, first - first % 3600, last))
+    usage, budgets = source_of(ctx).usage(asked, since=first - first % 3600, until=last)
     items = items_of(usage, keys, rates)
     if keys in ((UsageKey.QUEUE,), (UsageKey.DEPARTMENT,)):
         add_budgets(items, budgets)
@@ -101,8 +99,3 @@ def _given(option: str, read: Any, text: str) -> Any:
         return read(text)
     except ValueError as e:
         raise click.UsageError(f"{option}: {e}") from e
-
-
-async def _read(ctx: Context, by: Sequence[UsageKey], since: int, until: int) -> tuple[list[Usage], list[Budget]]:
-    async with bus_of(Layout(ctx.state).running()) as bus:
-        return await usage_of(bus, by, since=since, until=until)

@@ -1,41 +1,29 @@
 """`hbox why JOB`."""
 
-import difflib
-from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from hbox_common.bus import Bus
 from hbox_common.clock import wall_s
-from hbox_common.errors import InvalidRequest, NotFound, Unavailable
-from hbox_common.events import EvictionReceipt, NodeRests, NodeStateChanged
-from hbox_common.model import KindRest, LeavingPod, NodeRest
+from hbox_common.errors import InvalidRequest, NotFound
+from hbox_common.events import EvictionReceipt
 from hbox_common.views.evictions import about, receipt_item
-from hbox_common.views.firstreport import report_text
 from hbox_common.views.jobs import items_of
-from hbox_common.views.nodes import rest_text
 
 from .. import receipts
+from ..access import running_of, source_of
+from ..access.jobnames import find
 from ..aio import run
-from ..context import Context, command_options
-from ..explaining import explanation, rules_of_node, show_explanation, show_rules, waiting_text
-from ..output import duration, notify, put
+from ..context import Context, platform_options
+from ..explaining import rules_of_node, show_explanation, show_rules, waiting_text
+from ..output import duration, put
 from ..placements import show
-from ..platform.layout import Layout
-from ..session import bus_of, job_pages, last_values
+from ..session import bus_of, job_pages
 from ..waits import waits_text
 
 NODES_SHOWN = 8
-#: The scheduler's label for nodes that wait for node-agent's first report.
-KUBELET_POLICY = "KubeletPolicyNotKnown"
-#: A pod that is being deleted is slow to end once it should have ended so long ago; its kubelet may be a little late.
-LATE_S = 30.0
 LATE_SHOWN = 3
-#: Timeout in seconds of a query for card reasons, and attempts: an answer may be lost, or late under load.
-CARDS_S = 5.0
-ATTEMPTS = 2
 
 
 @click.command("why")
@@ -46,7 +34,7 @@ ATTEMPTS = 2
 )
 @click.option("--history", is_flag=True, help="Show how long it waited, by code of the reason.")
 @click.option("--node", help="Show all rules that this node fails for a pod of JOB.")
-@command_options
+@platform_options
 def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: bool, node: str | None) -> None:
     """Explain why JOB waits, or show where it runs. JOB is a job's or a pod's name, namespace/name, or a job's uid.
 
@@ -83,7 +71,7 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: boo
     if node is not None:
         _show_node(ctx, job, node)
         return
-    found = run(lambda: _read(ctx, job))
+    found = source_of(ctx).why(job)
     if not ctx.output.people:
         ctx.output.document("JobExplanation", found)
         return
@@ -112,76 +100,6 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: boo
             put(f"    {one['node']}: {one['fitting']} of {one['cards']} cards fit{where}: {one['said']}")
 
 
-async def _read(ctx: Context, job: str) -> dict[str, Any]:
-    """The job, and what cards say to it where it waits for some."""
-    async with bus_of(Layout(ctx.state).running()) as bus:
-        pages = await job_pages(bus)
-        items = items_of(pages, now=wall_s())
-        rests = [one.event.rest for one in await bus.last(NodeRests, [(None,)]) if isinstance(one.event, NodeRests)]
-        try:
-            found = find(items, job)
-        except NotFound:
-            if (
-                refused := next((one for one in _refusals(rests) if job in (one.pod, one.pod.partition("/")[2])), None)
-            ) is None:
-                raise
-            raise NotFound(
-                f"pod {refused.pod} has ended: the kubelet of its node refused it: {refused.message}",
-                hint="`hbox nodes` shows what the node refuses; HBox places the pod's replacement on another node while this one rests",
-            ) from None
-        waits = found["waiting"] and found["cards"]
-        return {
-            **found,
-            "explanation": await explanation(bus, found) if found["waiting"] else None,
-            "cardReasons": await _cards(bus, found) if waits else [],
-            "latePods": late_pods((pod for page in pages for pod in page.leaving), now=wall_s()) if waits else [],
-            "failingNodes": {one.node: text for one in rests if found["waiting"] and (text := rest_text(one, wall_s()))},
-            "unreportedNodes": await _unreported(bus) if KUBELET_POLICY in found["reason"] else {},
-        }
-
-
-async def _unreported(bus: Bus) -> dict[str, str]:
-    nodes = [one.node for one in await last_values(bus, [NodeStateChanged]) if isinstance(one, NodeStateChanged)]
-    return {node.name: report_text(node, wall_s()) for node in sorted(nodes, key=lambda node: node.name) if node.report_due}
-
-
-def _refusals(rests: Iterable[NodeRest]) -> Iterator[KindRest]:
-    return (one for rest in rests for one in rest.refused)
-
-
-async def _cards(bus: Bus, found: dict[str, Any]) -> list[dict[str, Any]]:
-    from hbox_scheduler.api import endpoint_of  # noqa: PLC0415  for those who wait for cards
-    from hbox_scheduler.cardanswer import CardsAnswer, CardsRequest  # noqa: PLC0415
-
-    asked = endpoint_of("cards", found.get("shard", ""))
-    for _ in range(ATTEMPTS):
-        try:
-            answer = await bus.call("scheduler-core", asked, CardsRequest(job=found["id"]), CardsAnswer, timeout_s=CARDS_S)
-        except Unavailable as e:
-            if not e.outcome_unknown:  # an older scheduler has no such endpoint; the status of an absent one is shown elsewhere
-                return []
-            lost = e
-        else:
-            return [task.model_dump(mode="json") for task in answer.tasks]
-    notify(f"no reasons from the cards: {lost}")
-    return []
-
-
-def late_pods(pods: Iterable[LeavingPod], *, now: float) -> list[dict[str, Any]]:
-    """Those that should have ended a while ago, the latest first. `now`: seconds since the epoch."""
-    late = [pod for pod in pods if pod.ends_at < now - LATE_S]
-    return [
-        {
-            "pod": f"{pod.namespace}/{pod.name}",
-            "node": pod.node,
-            "cards": pod.cards,
-            "lateSeconds": round(now - pod.ends_at, 1),
-            "finalizers": list(pod.finalizers),
-        }
-        for pod in sorted(late, key=lambda pod: (pod.ends_at, pod.namespace, pod.name))
-    ]
-
-
 def late_text(pod: dict[str, Any]) -> str:
     """A line about a pod that holds cards beyond its end: its cards are not free until its kubelet reports that it ended."""
     finalizers = f", and {', '.join(pod['finalizers'])} will have to let go of it" if pod["finalizers"] else ""
@@ -204,7 +122,7 @@ def _show_placed(ctx: Context, job: str) -> None:
     from hbox_scheduler.api import DecisionsAnswer, DecisionsRequest, endpoint_of  # noqa: PLC0415  half a second that others do not need
 
     async def ask() -> tuple[dict[str, Any], DecisionsAnswer]:
-        async with bus_of(Layout(ctx.state).running()) as bus:
+        async with bus_of(running_of(ctx)) as bus:
             found = find(items_of(await job_pages(bus), now=wall_s()), job)
             asked = endpoint_of("decisions", found.get("shard", ""))
             return found, await bus.call("scheduler-core", asked, DecisionsRequest(job=found["id"]), DecisionsAnswer)
@@ -227,23 +145,19 @@ def _show_placed(ctx: Context, job: str) -> None:
 
 
 def _show_history(ctx: Context, job: str) -> None:
-    async def ask() -> dict[str, Any]:
-        async with bus_of(Layout(ctx.state).running()) as bus:
-            return find(items_of(await job_pages(bus), now=wall_s()), job)
-
-    found = run(ask)
+    found = source_of(ctx).job(job)
+    seconds = found.get("waitSeconds", {})
     if not ctx.output.people:
-        seconds = found["waitSeconds"]
         items = [{"name": found["name"], "id": found["id"], "code": code, "seconds": spent} for code, spent in seconds.items()]
         ctx.output.document("WaitHistory", {"items": items})
         return
     _head(found)
-    put(f"  waited {waits_text(found['waitSeconds'])}")
+    put(f"  waited {waits_text(seconds)}")
 
 
 def _show_node(ctx: Context, job: str, node: str) -> None:
     async def ask() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        async with bus_of(Layout(ctx.state).running()) as bus:
+        async with bus_of(running_of(ctx)) as bus:
             found = find(items_of(await job_pages(bus), now=wall_s()), job)
             return found, await rules_of_node(bus, found, node)
 
@@ -257,7 +171,7 @@ def _show_node(ctx: Context, job: str, node: str) -> None:
 
 def _show_evicted(ctx: Context, job: str) -> None:
     async def ask() -> tuple[list[dict[str, Any]], list[EvictionReceipt]]:
-        async with bus_of(Layout(ctx.state).running()) as bus:
+        async with bus_of(running_of(ctx)) as bus:
             return items_of(await job_pages(bus), now=wall_s()), await receipts.receipts_of(bus)
 
     items, kept = run(ask)
@@ -272,28 +186,6 @@ def _show_evicted(ctx: Context, job: str) -> None:
         receipts.show(one)
     for item in now:
         put(f"now:        {item['name']}: {explain(item)}")
-
-
-def find(items: list[dict[str, Any]], job: str) -> dict[str, Any]:
-    """The job meant, by its own name or one of its pods'. Raises NotFound, with the nearest names, also when several have the name."""
-    matches = [item for item in items if job in (item["id"], item["name"]) or item["name"].partition("/")[2] == job]
-    matches = matches or [item for item in items if _has_pod(item, job)]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise NotFound(
-            f"{len(matches)} jobs are called {job}", hint="name one of " + ", ".join(item["name"] for item in matches[:5])
-        )
-    near = difflib.get_close_matches(job, [n for item in items for n in (item["name"], item["name"].partition("/")[2])], 3)
-    raise NotFound(
-        f"there is no job {job} with a live pod",
-        hint=f"did you mean {' or '.join(near)}?" if near else "`hbox jobs` lists them",
-    )
-
-
-def _has_pod(item: dict[str, Any], pod: str) -> bool:
-    namespace = item["name"].partition("/")[0]
-    return any(pod in (name, f"{namespace}/{name}") for name in (*item["placed"], *item["waiting"]))
 
 
 def explain(item: dict[str, Any]) -> str:

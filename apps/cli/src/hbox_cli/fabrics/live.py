@@ -8,8 +8,8 @@ from typing import Any
 from hbox_common.events import FabricChanged, FabricGapsFound, FabricSeen
 from hbox_common.model import FabricGap, HyperNode
 
+from ..access import running_of
 from ..context import Context
-from ..platform.layout import Layout
 from ..session import bus_of, claims_of, jobs_of, last_values
 from .drawing import Box
 
@@ -106,7 +106,7 @@ class KnownFabric:
 async def occupied(ctx: Context) -> tuple[list[KnownFabric], dict[str, list[str]]]:
     """The fabrics, and by node the jobs that have a place there."""
     known = await fabrics_of(ctx)
-    async with bus_of(Layout(ctx.state).running()) as bus:
+    async with bus_of(running_of(ctx)) as bus:
         claims = [claim for page in await claims_of(bus) for claim in page.claims]
         names = {job.id: f"{job.namespace}/{job.name}" for job in (await jobs_of(bus))[0]}
     jobs: dict[str, dict[str, None]] = defaultdict(dict)
@@ -117,7 +117,7 @@ async def occupied(ctx: Context) -> tuple[list[KnownFabric], dict[str, list[str]
 
 async def fabrics_of(ctx: Context) -> list[KnownFabric]:
     """By name; those without domains and source are left out."""
-    async with bus_of(Layout(ctx.state).running()) as bus:
+    async with bus_of(running_of(ctx)) as bus:
         values = await last_values(bus, [FabricChanged, FabricSeen, FabricGapsFound])
     found: dict[str, KnownFabric] = {}
     for event in values:

@@ -36,9 +36,13 @@ class Running:
     time_scale_since: float = 0.0  #: when both agree, in seconds since the epoch; 0: always
     nats_users: str = ""  #: the folder with the seeds of the broker's users; "": it is open
     console: str = ""  #: http://host:port of the HTTP API
+    seed_file: str = ""  #: of the one user that this command connects as, instead of the folder
+    nats_ca: str = ""  #: authority of the broker's certificate; "": the broker has none, or the machine's authorities verify it
 
     def nats_seed(self, user: str) -> Path | None:
         """The file with the seed of a user of the broker, named as `hbox_common.bus.keys` names it; None where the broker is open."""
+        if self.seed_file:
+            return Path(self.seed_file)
         return Path(self.nats_users) / f"{user}.nk" if self.nats_users else None
 
 

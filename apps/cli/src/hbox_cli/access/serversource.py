@@ -1,0 +1,189 @@
+"""HBox's HTTP API (services/console) as a source; the Kubernetes objects where it does not answer."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+from hbox_common.errors import InvalidRequest, NotFound, Unavailable
+
+from ..output import notify
+from .choice import ANNOUNCED_IN, ANNOUNCEMENT, Choice
+from .http import Endpoint, Server
+from .jobnames import find
+from .objectsource import ObjectSource, kube_server
+from .source import Item, Wanted
+
+if TYPE_CHECKING:
+    from hbox_common.events import Budget, Event, Usage, UsageKey
+
+T = TypeVar("T")
+
+API = "/api/v1"
+PAGE = 1000
+#: Seconds between two queries for new events.
+POLL_S = 2.0
+
+
+class ServerSource:
+    """The server of one choice, as its user. The cluster is asked for the server's address when it is first needed."""
+
+    def __init__(self, choice: Choice) -> None:
+        self._choice = choice
+        self._server: Server | None = None
+
+    @property
+    def server(self) -> Server:
+        """Raises Unavailable where the cluster announces no server."""
+        if self._server is None:
+            self._server = server_of(self._choice)
+        return self._server
+
+    def jobs(self, wanted: Wanted) -> list[Item]:
+        return self._or_objects(lambda: self._jobs(wanted), lambda objects: objects.jobs(wanted))
+
+    def job(self, name: str) -> Item:
+        return self._or_objects(lambda: self._job(name), lambda objects: objects.job(name))
+
+    def why(self, job: str) -> Item:
+        return self._or_objects(lambda: self._why(job), lambda objects: objects.why(job))
+
+    def queues(self) -> list[Item]:
+        return self._or_objects(lambda: self._items("/queues"), lambda objects: objects.queues())
+
+    def queue(self, name: str) -> Item:
+        return self._item(f"/queues/{_part(name)}")
+
+    def share(self, name: str, resource: str) -> Item:
+        return self._item("/share", {"queue": name, "resource": resource})
+
+    def nodes(self) -> list[Item]:
+        return self._items("/nodes")
+
+    def devices(self) -> list[Item]:
+        return self._items("/devices")
+
+    def node(self, name: str) -> Item:
+        return self._item(f"/nodes/{_part(name)}")
+
+    def usage(self, by: "Sequence[UsageKey]", *, since: int, until: int) -> "tuple[list[Usage], list[Budget]]":
+        from .served import budgets_of, usage_of  # noqa: PLC0415  the message models take 0.3 s to import
+
+        found = self._item("/usage", {"by": ",".join(by), "since": str(since), "until": str(until)})
+        return usage_of(found.get("items") or [], by), budgets_of(found.get("items") or [])
+
+    def events(self, take: "Callable[[Event], None]", *, follow: bool) -> None:
+        from .served import events_of  # noqa: PLC0415
+
+        since, seen = (time.time() if follow else 0.0), list[Item]()
+        while True:
+            items = self._items("/events", {"since": f"{since:.3f}"})
+            for event in events_of(item for item in items if item not in seen):
+                take(event)
+            if not follow:
+                return
+            sys.stdout.flush()
+            since = max([since, *(float(item.get("at") or 0.0) for item in items)])
+            seen = [item for item in items if float(item.get("at") or 0.0) >= since]  # of this moment there may be more
+            time.sleep(POLL_S)
+
+    def evictions(self) -> Mapping[str, Any]:
+        return self._item("/evictions")
+
+    def whoami(self) -> Item:
+        return self._item("/whoami")
+
+    def _jobs(self, wanted: Wanted) -> list[Item]:
+        given = {"namespace": wanted.namespace, "queue": wanted.queue, "state": ",".join(wanted.states)}
+        found: list[Item] = []
+        for page in self.server.pages(
+            f"{API}/jobs", {k: v for k, v in given.items() if v}, limit=min(wanted.limit or PAGE, PAGE)
+        ):
+            found += wanted.of(page["items"])
+            if wanted.limit is not None and len(found) >= wanted.limit:
+                break
+        return found[: wanted.limit]
+
+    def _why(self, job: str) -> Item:
+        found = self._job(job)
+        namespace, _, name = found["name"].partition("/")
+        explanation = self._item(f"/jobs/{_part(namespace)}/{_part(name)}/explanation") if found["waiting"] else None
+        return {
+            "cardReasons": [],
+            "latePods": [],
+            "failingNodes": {},
+            "unreportedNodes": {},
+            **found,
+            "explanation": explanation,
+        }
+
+    def _job(self, job: str) -> Item:
+        """By one request where the name has its namespace, or the job is in the context's; else by a search of the list."""
+        namespace, _, name = job.rpartition("/")
+        namespace = namespace or (self._choice.kube.namespace if self._choice.kube is not None else "")
+        if namespace:
+            try:
+                return self._item(f"/jobs/{_part(namespace)}/{_part(name)}")
+            except NotFound:
+                pass  # it may be a pod's name, or in another namespace
+        return find(self._jobs(Wanted()), job)
+
+    def _item(self, path: str, params: Mapping[str, str] | None = None) -> Item:
+        found = self.server.get(API + path, params)
+        if not isinstance(found, dict):
+            raise Unavailable(
+                f"{self.server.what} at {self.server.base} answered GET {path} with something else than HBox's API"
+            )
+        found.pop("apiVersion", None)
+        found.pop("kind", None)
+        return found
+
+    def _items(self, path: str, params: Mapping[str, str] = {}) -> list[Item]:
+        return [item for page in self.server.pages(API + path, params, limit=PAGE) for item in page["items"]]
+
+    def _or_objects(self, ask: Callable[[], T], objects: Callable[[ObjectSource], T]) -> T:
+        """From the server; where it does not answer, from the objects of the cluster that it belongs to, with a remark."""
+        try:
+            return ask()
+        except Unavailable as e:
+            if self._choice.kube is None:
+                raise
+            notify(f"hbox: {e.message}")
+            notify(
+                f"hbox: this is from the objects of cluster {self._choice.kube.server}: without nodes by reason, pools and borrowed shares"
+            )
+            return objects(ObjectSource(self._choice.kube))
+
+
+def server_of(choice: Choice) -> Server:
+    """Raises Unavailable, InvalidRequest."""
+    endpoint = Endpoint(choice.server, choice.ca) if choice.server else _announced(choice)
+    return Server(endpoint, choice.credentials, what="HBox's server")
+
+
+def _announced(choice: Choice) -> Endpoint:
+    """The server that the ConfigMap of the cluster names."""
+    kube = choice.kube
+    if kube is None:
+        raise InvalidRequest(f"context {choice.name} names no server", hint="hbox ctx show --origin")
+    path = f"/api/v1/namespaces/{ANNOUNCED_IN}/configmaps/{ANNOUNCEMENT}"
+    try:
+        found = kube_server(kube).get(path)
+    except NotFound:
+        raise Unavailable(
+            f"cluster {kube.server} (context {kube.name}) announces no server of HBox: it has no ConfigMap {ANNOUNCED_IN}/{ANNOUNCEMENT}",
+            hint="the chart creates it with console.enabled=true; operators: --nats-url URL --nats-seed FILE; `hbox up`: --state FOLDER",
+        ) from None
+    data = found.get("data") if isinstance(found, Mapping) else None
+    url = data.get("url") if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping) or not isinstance(url, str) or not url:
+        raise Unavailable(
+            f"ConfigMap {ANNOUNCED_IN}/{ANNOUNCEMENT} of cluster {kube.server} has no url", hint="reinstall the chart"
+        )
+    ca = data.get("ca.crt")
+    return Endpoint(url.rstrip("/").removesuffix(API), str(ca) if ca else None)
+
+
+def _part(name: str) -> str:
+    return quote(name, safe="")
