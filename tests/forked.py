@@ -44,6 +44,7 @@ _FORKS.set_forkserver_preload(
             f"hbox_cli.commands.{name}"
             for name in ("audit", "check", "events", "jobs", "nodes", "queue", "quota", "share", "usage", "why")
         ),
+        "hbox_cli.access.brokersource",
         "hbox_cli.platform.crds",
         "hbox_common.kube.official",
         "uvloop",  # what these import when they are run

@@ -47,6 +47,7 @@ COMMANDS = {
     "defrag": ("defrag", "Show fragmentation of idle cards and moves of pods with a net gain."),
     "events": ("events", "Print events: jobs, health, refusals."),
     "bus": ("bus", "Manage the broker's users: keys and permissions."),
+    "ctx": ("ctx", "Show and choose the platform that commands read; log in to one."),
     "policy": ("policy", "Print HBox's own policies as files; check a policy file."),
     "definitions": ("definitions", "Print or apply the CRDs and objects that HBox needs in a cluster."),
     "trial": ("trial", "Submit a small gang to a cluster, wait until it runs, delete it."),
@@ -109,6 +110,11 @@ def _configure_devices() -> None:
             print(f"hbox: {warning}", file=sys.stderr)
 
 
+def _program(path: str) -> str:
+    """The name under which the user runs it: kubectl runs `kubectl-hbox` for `kubectl hbox`."""
+    return "kubectl hbox" if Path(path).name.removesuffix(".exe") == "kubectl-hbox" else "hbox"
+
+
 def _complain(text: str) -> None:
     """Print the error, after the data, if standard error accepts it; the exit status reports it in any case."""
     flush_data()
@@ -123,9 +129,10 @@ def main() -> NoReturn:
     take_over()
     arguments = [word for word in sys.argv[1:] if not word.startswith("-")]
     name = next((word for word in arguments if word in COMMANDS), "")
-    command = f"hbox {name}".rstrip()
+    program = _program(sys.argv[0])
+    command = f"{program} {name}".rstrip()
     try:
-        answer: Any = cli.main(prog_name="hbox", standalone_mode=False)
+        answer: Any = cli.main(prog_name=program, standalone_mode=False)
         if sys.stdout is not None:  # closed by the caller: commands without output succeed
             sys.stdout.flush()
     except click.exceptions.Exit as e:

@@ -83,7 +83,7 @@ def _access(command: F, *, top: bool) -> F:
     file = click.Path(path_type=Path, dir_okay=False)
     for option in (
         click.option("--nats-ca", type=file, help="CA certificate file of the broker.", hidden=not top),
-        click.option("--nats-seed", type=file, help="Seed file of the broker's user `operator`.", hidden=not top),
+        click.option("--nats-seed", type=file, help="Seed file of the broker's user `hbox-cli`.", hidden=not top),
         click.option("--nats-url", metavar="URL", help="Address of the platform's broker, for operators.", hidden=not top),
         click.option("--token-file", type=file, help="File with the bearer token for the server.", hidden=not top),
         click.option("--ca", type=file, help="CA certificate file of the server.", hidden=not top),

@@ -47,6 +47,7 @@ class Choice:
     ca: str | None = None
     credentials: Credentials = field(default_factory=Credentials, repr=False)
     kube: KubeAccess | None = None
+    account: KubeAccess | None = None  #: whose credentials these are
     kubeconfig: str = ""
     settings: tuple[Setting, ...] = ()
 
@@ -104,16 +105,21 @@ def _by_server(flags: Flags, environ: Mapping[str, str]) -> Choice:
     settings = [Setting("server", str(flags.server), "--server")]
     if flags.ca is not None:
         settings.append(Setting("ca", str(flags.ca), "--ca"))
-    credentials = Credentials()
+    credentials, account = Credentials(), None
     if flags.token_file is not None:
         credentials = Credentials(token_file=flags.token_file)
         settings.append(Setting("credentials", credentials.kind, "--token-file"))
-    elif (kube := _kube(environ, flags.context)) is not None:
-        credentials = kube.credentials
-        settings.append(Setting("credentials", credentials.kind, f"{kube.origin}, context {kube.name}"))
+    elif (account := _kube(environ, flags.context)) is not None:
+        credentials = account.credentials
+        settings.append(Setting("credentials", credentials.kind, f"{account.origin}, context {account.name}"))
     ca = _pem(flags.ca) if flags.ca is not None else None
     return Choice(
-        name=str(flags.server), server=_base(str(flags.server)), ca=ca, credentials=credentials, settings=tuple(settings)
+        name=str(flags.server),
+        server=_base(str(flags.server)),
+        ca=ca,
+        credentials=credentials,
+        account=account,
+        settings=tuple(settings),
     )
 
 
@@ -152,8 +158,7 @@ def _by_name(name: str, stored: contexts.Contexts, environ: Mapping[str, str], *
         if kube is None:
             raise InvalidRequest(f"{file}: context {name} names no server", hint=f"hbox ctx login {name}")
         return _by_kube(kube, flags, named)
-    credentials = Credentials(token=found.token or None, token_file=Path(found.token_file) if found.token_file else None)
-    source = file
+    credentials, source = Credentials(token_file=Path(found.token_file) if found.token_file else None), file
     if credentials == Credentials() and kube is not None:
         credentials, source = kube.credentials, f"{kube.origin}, context {kube.name}"
     settings = [Setting("server", found.server, file), *([Setting("ca", "PEM", file)] if found.ca else [])]
@@ -164,6 +169,7 @@ def _by_name(name: str, stored: contexts.Contexts, environ: Mapping[str, str], *
         ca=found.ca or None,
         credentials=credentials,
         kube=kube,
+        account=kube,
         settings=(named, *settings),
     )
 
@@ -179,7 +185,7 @@ def _by_kube(kube: KubeAccess, flags: Flags, *above: Setting) -> Choice:
             f"{kube.origin}, context {kube.name}" if flags.token_file is None else "--token-file",
         ),
     )
-    return Choice(name=kube.name, credentials=credentials, kube=kube, kubeconfig=kube.files, settings=settings)
+    return Choice(name=kube.name, credentials=credentials, kube=kube, account=kube, kubeconfig=kube.files, settings=settings)
 
 
 def _kube(environ: Mapping[str, str], name: str | None) -> KubeAccess | None:

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ class Stored:
     state: str = ""
     kube_context: str = ""  #: whose user's credentials are presented
     kubeconfig: str = ""  #: files that have it, separated as in KUBECONFIG; "" = as kubectl finds them
-    token: str = field(default="", repr=False)
     token_file: str = ""
 
 

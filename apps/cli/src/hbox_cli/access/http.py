@@ -60,6 +60,11 @@ class Server:
     def base(self) -> str:
         return self._endpoint.base
 
+    @property
+    def ca(self) -> str | None:
+        """Of its certificate, as PEM."""
+        return self._endpoint.ca
+
     def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
         """The answer's JSON. Raises Unavailable, NotFound, Conflict or InvalidRequest (with `HTTP 403` in the message where it is not allowed)."""
         target = self._url.path.rstrip("/") + path + (f"?{urlencode(params)}" if params else "")
@@ -244,6 +249,7 @@ def _body(answer: HTTPResponse, deadline: float, sock: socket.socket | None) -> 
         if not part:
             if answer.length:
                 raise IncompleteRead(b"", answer.length)
+            answer.close()  # `read1` leaves an answer open that is read to its end, and the connection then takes no other request
             return b"".join(parts)
         parts.append(part)
         size += len(part)

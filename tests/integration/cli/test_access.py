@@ -1,0 +1,255 @@
+"""Commands of a user who has a kubeconfig, and no folder of a platform."""
+
+import json
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from hbox_cli.exits import Exit
+
+from ...certificates import NONE, OPENSSL, make_certificates
+from .console_world import TOKEN, Console, Kubernetes, Served, exec_plugin, job, kubeconfig
+
+pytestmark = pytest.mark.skipif(OPENSSL is None, reason=NONE)
+
+GROUPS, PODS = "/apis/scheduling.volcano.sh/v1beta1/podgroups", "/api/v1/pods"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@dataclass
+class User:
+    """One whose home is `home`; `console` and `kubernetes` are what the cluster has."""
+
+    home: Path
+    console: Console
+    kubernetes: Kubernetes
+    server: Served
+    api: Served
+    certificates: Path
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def hbox(self, *words: str, program: str = "hbox") -> subprocess.CompletedProcess[str]:
+        binary = Path(sys.executable).with_name(program)
+        environ = {"HOME": str(self.home), "PATH": "/usr/bin:/bin", **self.environ}
+        return subprocess.run(
+            [binary, *words], cwd=self.home, env=environ, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def with_kubeconfig(self, **user: object) -> None:
+        path = self.home / "kubeconfig"
+        self.environ["KUBECONFIG"] = str(kubeconfig(path, self.api.url, self.certificates / "ca.pem", user or {"token": TOKEN}))
+
+    def announce(self) -> None:
+        self.kubernetes.announced = {"url": self.server.url, "ca.crt": (self.certificates / "ca.pem").read_text()}
+
+
+@pytest.fixture
+def alice(tmp_path: Path, certificates: Path) -> Iterator[User]:
+    console, kubernetes = Console(jobs=[job("ml/train"), job("ml/eval", waiting=True), job("web/serve")]), Kubernetes()
+    server, api = Served(console.answer, certificates=certificates), Served(kubernetes.answer, certificates=certificates)
+    user = User(tmp_path, console, kubernetes, server, api, certificates)
+    user.announce()
+    user.with_kubeconfig()
+    yield user
+    server.stop()
+    api.stop()
+
+
+def test_jobs_come_from_the_server_that_the_cluster_announces(alice: User) -> None:
+    done = alice.hbox("jobs", "-o", "json")
+    assert (done.returncode, done.stderr) == (Exit.OK, "")
+    assert [one["name"] for one in json.loads(done.stdout)["items"]] == ["ml/train", "ml/eval", "web/serve"]
+    assert [request.query.get("continue") for request in alice.console.seen] == [None, "2"]  # both pages
+
+
+def test_filters_are_applied_by_the_server(alice: User) -> None:
+    done = alice.hbox("jobs", "-n", "ml", "--state-is", "waiting", "-o", "name")
+    assert done.stdout == "job/ml/eval\n"
+    query = alice.console.seen[0].query
+    assert (query["namespace"], query["state"]) == ("ml", "WAITING")
+
+
+def test_why_finds_a_job_of_the_context_by_one_request(alice: User) -> None:
+    found = json.loads(alice.hbox("why", "eval", "-o", "json").stdout)
+    assert (found["name"], found["explanation"]["code"]) == ("ml/eval", "CardsInUse")
+    assert [request.path for request in alice.console.seen] == ["/api/v1/jobs/ml/eval", "/api/v1/jobs/ml/eval/explanation"]
+
+
+def test_why_finds_a_job_by_its_pod(alice: User) -> None:
+    assert json.loads(alice.hbox("why", "serve-0", "-o", "json").stdout)["name"] == "web/serve"
+
+
+def test_same_program_as_a_plugin_of_kubectl_shows_that_name(alice: User) -> None:
+    done = alice.hbox("jobs", "--help", program="kubectl-hbox")
+    assert done.stdout.startswith("Usage: kubectl hbox jobs ")
+    alice.console.status = 403
+    assert alice.hbox("jobs", program="kubectl-hbox").stderr.startswith("kubectl hbox jobs did not succeed (not allowed,")
+
+
+@pytest.mark.parametrize(("status", "exit_status"), [(401, Exit.NOT_ALLOWED), (403, Exit.NOT_ALLOWED), (404, Exit.NOT_FOUND)])
+def test_refusal_of_the_server_is_reported_in_three_lines(alice: User, status: int, exit_status: Exit) -> None:
+    alice.console.status = status
+    done = alice.hbox("queue", "show", "research")
+    assert (done.returncode, done.stdout) == (exit_status, "")
+    assert len(done.stderr.splitlines()) == 3
+    assert "the answer is no" in done.stderr
+    assert TOKEN not in done.stderr
+
+
+def test_absent_server_is_unavailable_with_status_6(alice: User) -> None:
+    alice.server.stop()
+    done = alice.hbox("nodes")
+    assert (done.returncode, len(done.stderr.splitlines())) == (Exit.UNAVAILABLE, 3)
+    assert f"{alice.server.url} does not answer" in done.stderr
+
+
+def test_jobs_come_from_kubernetes_objects_if_the_server_is_absent(alice: User) -> None:
+    alice.kubernetes.announced = None
+    metadata = {"namespace": "ml", "name": "train", "uid": "u1", "creationTimestamp": "2026-11-28T12:00:00Z"}
+    condition = {"type": "Unschedulable", "status": "True", "message": "16 nodes: all cards in use"}
+    status = {"phase": "Inqueue", "conditions": [condition]}
+    alice.kubernetes.lists[GROUPS] = [{"metadata": metadata, "spec": {"minMember": 2, "queue": "research"}, "status": status}]
+    annotations = {"scheduling.k8s.io/group-name": "train"}
+    cards = {"resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    alice.kubernetes.lists[PODS] = [
+        {
+            "metadata": {"namespace": "ml", "name": f"train-{n}", "annotations": annotations},
+            "spec": {"schedulerName": "hbox", "containers": [cards]},
+            "status": {"phase": "Pending"},
+        }
+        for n in range(2)
+    ]
+    done = alice.hbox("jobs", "-o", "json")
+    [found] = json.loads(done.stdout)["items"]
+    assert (found["name"], found["queue"], found["state"]) == ("ml/train", "research", "WAITING")
+    assert (found["cards"], found["pods"]) == (16, {"bound": 0, "members": 2, "min": 2})
+    assert "announces no server" in done.stderr
+    assert "from the objects of cluster" in done.stderr
+    done = alice.hbox("why", "train-1")
+    assert (done.returncode, "16 nodes: all cards in use" in done.stdout) == (Exit.OK, True)
+
+
+def test_user_without_the_right_to_all_namespaces_sees_the_objects_of_one(alice: User) -> None:
+    alice.kubernetes.announced = None
+    alice.kubernetes.forbidden = {GROUPS}
+    within = "/apis/scheduling.volcano.sh/v1beta1/namespaces/ml/podgroups"
+    pod = {"metadata": {"namespace": "ml", "name": "p"}, "spec": {"schedulerName": "hbox"}, "status": {}}
+    alice.kubernetes.lists |= {within: [], "/api/v1/namespaces/ml/pods": [pod]}
+    assert alice.hbox("jobs", "-o", "name").stdout == "job/ml/p\n"
+
+
+def test_queues_come_from_kubernetes_objects_if_the_server_is_absent(alice: User) -> None:
+    alice.kubernetes.announced = None
+    used = {"nvidia.com/gpu": "6"}
+    queues = [
+        {"metadata": {"name": "org"}, "spec": {"deserved": {"nvidia.com/gpu": "16"}}, "status": {"allocated": used}},
+        {"metadata": {"name": "ml"}, "spec": {"parent": "org"}, "status": {"allocated": used, "pending": 1, "inqueue": 2}},
+    ]
+    alice.kubernetes.lists["/apis/scheduling.volcano.sh/v1beta1/queues"] = queues
+    found = {one["name"]: one for one in json.loads(alice.hbox("queue", "ls", "-o", "json").stdout)["items"]}
+    assert found["org"]["used"] == found["ml"]["used"] == {"nvidia.com/gpu": 6}
+    assert (found["ml"]["pendingJobs"], found["org"]["idle"]) == (3, {"nvidia.com/gpu": 10})
+
+
+def test_server_with_a_certificate_of_another_authority_gets_no_token(alice: User) -> None:
+    other = str(alice.certificates / "other.pem")
+    done = alice.hbox("jobs", "--server", alice.server.url, "--ca", other)
+    assert done.returncode == Exit.UNAVAILABLE
+    assert "certificate" in done.stderr
+    assert alice.console.seen == []
+
+
+def test_unencrypted_server_gets_no_token(alice: User) -> None:
+    done = alice.hbox("jobs", "--server", "http://hbox.example:8080")
+    assert (done.returncode, "not encrypted" in done.stderr) == (Exit.INVALID, True)
+
+
+def test_redirect_to_another_host_is_not_followed(alice: User) -> None:
+    async def redirect(request: web.Request) -> web.StreamResponse:
+        raise web.HTTPFound(f"{alice.server.url}{request.path}")
+
+    elsewhere = Served(redirect, certificates=alice.certificates)
+    done = alice.hbox("jobs", "--server", elsewhere.url, "--ca", str(alice.certificates / "ca.pem"))
+    elsewhere.stop()
+    assert (done.returncode, "redirects to another host" in done.stderr) == (Exit.UNAVAILABLE, True)
+    assert alice.console.seen == []
+
+
+def test_client_certificate_is_presented(alice: User) -> None:
+    names = {"client-certificate": "client.pem", "client-key": "client.key"}
+    alice.with_kubeconfig(**{name: str(alice.certificates / file) for name, file in names.items()})
+    done = alice.hbox("jobs", "-o", "name", "--server", alice.server.url, "--ca", str(alice.certificates / "ca.pem"))
+    assert done.stdout.splitlines()[0] == "job/ml/train"
+
+
+def test_exec_plugin_runs_once_until_its_credential_expires(alice: User) -> None:
+    later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(exec_plugin(alice.home, expires=later))}
+    alice.with_kubeconfig(exec=plugin)
+    assert [alice.hbox("jobs").returncode for _ in range(2)] == [Exit.OK, Exit.OK]
+    assert (alice.home / "runs").read_text() == "run\n"
+    [cached] = (alice.home / ".cache/hbox/exec").iterdir()
+    assert stat.S_IMODE(cached.stat().st_mode) == 0o600
+    exec_plugin(alice.home, expires="2026-01-01T00:00:00Z")
+    cached.unlink()
+    assert [alice.hbox("jobs").returncode for _ in range(2)] == [Exit.OK, Exit.OK]
+    assert (alice.home / "runs").read_text() == "run\n" * 5  # twice a command: for the cluster, and for the server
+
+
+def test_login_tests_and_stores_the_access(alice: User) -> None:
+    alice.console.items["/whoami"] = {"user": "alice", "groups": []}
+    done = alice.hbox("ctx", "login", "here")
+    assert (done.returncode, "knows you as alice" in done.stderr) == (Exit.OK, True)
+    path = alice.home / ".config/hbox/contexts.yaml"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert TOKEN not in path.read_text()
+    alice.kubernetes.seen.clear()
+    assert alice.hbox("jobs", "-o", "name").stdout.splitlines()[0] == "job/ml/train"
+    assert alice.kubernetes.seen == []  # its address is stored
+    shown = alice.hbox("ctx", "show", "--origin").stdout
+    assert alice.server.url in shown
+    assert "contexts.yaml" in shown
+    assert TOKEN not in shown
+
+
+def test_refused_login_stores_nothing(alice: User) -> None:
+    alice.console.status = 401
+    assert alice.hbox("ctx", "login").returncode == Exit.NOT_ALLOWED
+    assert not (alice.home / ".config/hbox/contexts.yaml").exists()
+
+
+def test_context_is_named_by_option_environment_and_file(alice: User) -> None:
+    alice.console.items["/whoami"] = {"user": "alice"}
+    alice.hbox("ctx", "login", "here")
+    for words, environ in ((("--context", "here"), {}), ((), {"HBOX_CONTEXT": "here"}), (("--context", "prod"), {})):
+        alice.environ |= environ
+        done = alice.hbox(*words, "jobs", "-o", "name")
+        assert done.stdout.splitlines()[0] == "job/ml/train"
+        alice.environ.pop("HBOX_CONTEXT", None)
+    done = alice.hbox("--context", "her", "jobs")
+    assert (done.returncode, "did you mean here?" in done.stderr) == (Exit.NOT_FOUND, True)
+
+
+def test_command_of_operators_names_what_it_needs(alice: User) -> None:
+    done = alice.hbox("audit")
+    assert done.returncode == Exit.INVALID
+    assert "--nats-url" in done.stderr.splitlines()[2]
+
+
+def test_kubeconfig_that_skips_verification_is_refused(alice: User) -> None:
+    path = alice.home / "kubeconfig"
+    kubeconfig(path, alice.api.url, alice.certificates / "ca.pem", {"token": TOKEN}, **{"insecure-skip-tls-verify": True})
+    done = alice.hbox("jobs")
+    assert (done.returncode, "insecure-skip-tls-verify" in done.stderr) == (Exit.INVALID, True)
+    assert alice.kubernetes.seen == []
