@@ -39,11 +39,11 @@ class User:
     certificates: Path
     environ: dict[str, str] = field(default_factory=dict)
 
-    def hbox(self, *words: str, program: str = "hbox") -> subprocess.CompletedProcess[str]:
+    def hbox(self, *args: str, program: str = "hbox") -> subprocess.CompletedProcess[str]:
         binary = Path(sys.executable).with_name(program)
         environ = {"HOME": str(self.home), "PATH": "/usr/bin:/bin", **self.environ}
         return subprocess.run(
-            [binary, *words], cwd=self.home, env=environ, capture_output=True, text=True, timeout=60, check=False
+            [binary, *args], cwd=self.home, env=environ, capture_output=True, text=True, timeout=60, check=False
         )
 
     def with_kubeconfig(self, **user: object) -> None:
@@ -232,9 +232,9 @@ def test_refused_login_stores_nothing(alice: User) -> None:
 def test_context_is_named_by_option_environment_and_file(alice: User) -> None:
     alice.console.items["/whoami"] = {"user": "alice"}
     alice.hbox("ctx", "login", "here")
-    for words, environ in ((("--context", "here"), {}), ((), {"HBOX_CONTEXT": "here"}), (("--context", "prod"), {})):
+    for args, environ in ((("--context", "here"), {}), ((), {"HBOX_CONTEXT": "here"}), (("--context", "prod"), {})):
         alice.environ |= environ
-        done = alice.hbox(*words, "jobs", "-o", "name")
+        done = alice.hbox(*args, "jobs", "-o", "name")
         assert done.stdout.splitlines()[0] == "job/ml/train"
         alice.environ.pop("HBOX_CONTEXT", None)
     done = alice.hbox("--context", "her", "jobs")

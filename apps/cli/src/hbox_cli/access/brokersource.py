@@ -1,4 +1,4 @@
-"""The source of operators, and of whoever runs `hbox up`: the services' answers and last messages on the broker."""
+"""The broker of a platform as a source, for operators and for users of `hbox up`: the services' answers and their last messages."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar

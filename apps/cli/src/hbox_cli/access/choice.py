@@ -1,7 +1,6 @@
 """Where a command gets its data from: flags, then the context named, the stored one, a platform in ./.hbox, kubectl's current context, the pod's account.
 
-A platform that runs in the default state folder precedes kubectl's context: whoever runs `hbox up` there means that one, and finding it sends nothing
-anywhere.
+A platform that runs in the default state folder precedes kubectl's context, as before hbox read kubeconfigs; finding it sends no request.
 """
 
 import os
@@ -35,7 +34,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Exactly one of `state`, `nats_url`, `server` and `kube` says where: with `kube` alone, the cluster announces the server. `kube` is also where commands
+    """Exactly one of `state`, `nats_url`, `server` and `kube` is the source: with `kube` alone, the cluster announces the server. `kube` is also where commands
     fall back to Kubernetes objects."""
 
     name: str

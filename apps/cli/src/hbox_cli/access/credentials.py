@@ -202,10 +202,10 @@ def _run(plugin: Exec) -> bytes:
     if plugin.cluster is not None:
         spec["cluster"] = {name: value for name, value in plugin.cluster.items() if value}
     info = json.dumps({"apiVersion": plugin.version, "kind": "ExecCredential", "spec": spec})
-    words: Sequence[str] = (plugin.command, *plugin.args)
+    argv: Sequence[str] = (plugin.command, *plugin.args)
     try:
         process = subprocess.Popen(
-            words,
+            argv,
             stdin=None if interactive else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env={**os.environ, **plugin.env, "KUBERNETES_EXEC_INFO": info},

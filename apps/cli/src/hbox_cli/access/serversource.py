@@ -1,4 +1,4 @@
-"""HBox's HTTP API (services/console) as a source; the Kubernetes objects where it does not answer."""
+"""HBox's HTTP API as a source; the Kubernetes objects where it does not answer."""
 
 import sys
 import time

@@ -107,9 +107,9 @@ def login(ctx: Context, name: str | None) -> None:
         from ..access.serversource import server_of  # noqa: PLC0415
 
         server = server_of(choice)
-        who = server.get("/api/v1/whoami")
+        identity = server.get("/api/v1/whoami")
         context = replace(context, server=server.base, ca=server.ca or "")
-        notify(f"{server.base} knows you as {_user(who)}")
+        notify(f"{server.base} knows you as {_user(identity)}")
     else:
         _test_broker(ctx)
     path = contexts.path_of()
@@ -152,8 +152,8 @@ def _absolute(path: Path | None) -> str:
     return str(path.expanduser().absolute()) if path is not None else ""
 
 
-def _user(who: object) -> str:
-    name = who.get("user") or who.get("name") if isinstance(who, dict) else None
+def _user(identity: object) -> str:
+    name = identity.get("user") or identity.get("name") if isinstance(identity, dict) else None
     if not isinstance(name, str):
         raise Unavailable("the server did not name the user")
     return name
