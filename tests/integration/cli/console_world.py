@@ -63,7 +63,9 @@ class Console:
             if found is not None:
                 return web.json_response({"apiVersion": "hbox.io/v1", "kind": "Job", **found})
             if path.endswith("/explanation"):
-                return web.json_response({"apiVersion": "hbox.io/v1", "kind": "Explanation", "code": "CardsInUse"})
+                return web.json_response(
+                    {"apiVersion": "hbox.io/v1", "kind": "JobExplanation", "explanation": {"code": "CardsInUse"}}
+                )
         return problem(404, "Not Found", f"there is no {path}")
 
     def _jobs(self, request: web.Request) -> web.Response:

@@ -35,7 +35,14 @@ class ObjectSource:
         return find(self._jobs(name.partition("/")[0] if "/" in name else None), name)
 
     def why(self, job: str) -> Item:
-        return {**self.job(job), "cardReasons": [], "latePods": [], "failingNodes": {}, "unreportedNodes": {}}
+        return {
+            **self.job(job),
+            "explanation": None,
+            "cardReasons": [],
+            "latePods": [],
+            "failingNodes": {},
+            "unreportedNodes": {},
+        }
 
     def queues(self) -> list[Item]:
         from .objects import queues_of  # noqa: PLC0415  the model takes 0.2 s to import

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import Budget, Event, Usage, UsageKey
-from hbox_common.views.events import TYPES
+from hbox_common.views.events import PUBLIC_TYPES, TYPES
 from hbox_common.views.usage import CARD_HOUR
 
 Item = Mapping[str, Any]
@@ -16,7 +16,8 @@ Item = Mapping[str, Any]
 
 def events_of(items: Iterable[Item]) -> Iterator[Event]:
     """Types that this version does not know are left out."""
-    known = {one.ce_type(): one for one in TYPES}
+    types: tuple[type[Event], ...] = (*PUBLIC_TYPES, *TYPES)
+    known = {one.ce_type(): one for one in types}
     for item in items:
         type_ = known.get(str(item.get("type")))
         if type_ is None:

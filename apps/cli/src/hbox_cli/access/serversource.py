@@ -3,6 +3,8 @@
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -53,7 +55,13 @@ class ServerSource:
         return self._or_objects(lambda: self._items("/queues"), lambda objects: objects.queues())
 
     def queue(self, name: str) -> Item:
-        return self._item(f"/queues/{_part(name)}")
+        """Parents and children are those that the user may see; recent usage and the number of pods are not served."""
+        item, seen = self._item(f"/queues/{_part(name)}"), {one["name"]: one for one in self._items("/queues")}
+        path = [name]
+        while (parent := seen.get(path[0], item)["parent"]) in seen and parent not in path:
+            path.insert(0, parent)
+        children = [one["name"] for one in seen.values() if one["parent"] == name]
+        return {**item, "fair": None, "path": path, "children": children, "pods": None}
 
     def share(self, name: str, resource: str) -> Item:
         return self._item("/share", {"queue": name, "resource": resource})
@@ -62,37 +70,42 @@ class ServerSource:
         return self._items("/nodes")
 
     def devices(self) -> list[Item]:
-        return self._items("/devices")
+        raise self._not_served("the cards of nodes")
 
     def node(self, name: str) -> Item:
-        return self._item(f"/nodes/{_part(name)}")
+        raise self._not_served(f"the cards of {name}")
 
     def usage(self, by: "Sequence[UsageKey]", *, since: int, until: int) -> "tuple[list[Usage], list[Budget]]":
         from .served import budgets_of, usage_of  # noqa: PLC0415  the message models take 0.3 s to import
 
-        found = self._item("/usage", {"by": ",".join(by), "since": str(since), "until": str(until)})
+        period = {"since": _moment(since), "until": _moment(until)}
+        found = self._item("/usage", {"by": ",".join(by), **period})
         return usage_of(found.get("items") or [], by), budgets_of(found.get("items") or [])
 
     def events(self, take: "Callable[[Event], None]", *, follow: bool) -> None:
         from .served import events_of  # noqa: PLC0415
 
-        since, seen = (time.time() if follow else 0.0), list[Item]()
+        params = {"limit": str(PAGE), **({"since": _moment(time.time())} if follow else {})}
+        cursor = ""
         while True:
-            items = self._items("/events", {"since": f"{since:.3f}"})
-            for event in events_of(item for item in items if item not in seen):
+            page = self._item("/events", {**params, **({"continue": cursor} if cursor else {})})
+            for event in events_of(page["items"]):
                 take(event)
-            if not follow:
-                return
-            sys.stdout.flush()
-            since = max([since, *(float(item.get("at") or 0.0) for item in items)])
-            seen = [item for item in items if float(item.get("at") or 0.0) >= since]  # of this moment there may be more
-            time.sleep(POLL_S)
+            before, cursor = cursor, str(page["metadata"]["continue"])
+            if cursor == before or not (page["items"] or before):
+                if not follow:
+                    return
+                sys.stdout.flush()
+                time.sleep(POLL_S)
 
     def evictions(self) -> Mapping[str, Any]:
-        return self._item("/evictions")
+        raise self._not_served("the rate limit of evictions")
 
-    def whoami(self) -> Item:
-        return self._item("/whoami")
+    def _not_served(self, what: str) -> InvalidRequest:
+        return InvalidRequest(
+            f"HBox's HTTP API does not serve {what}",
+            hint="operators: --nats-url URL --nats-seed FILE, or --state FOLDER of `hbox up`",
+        )
 
     def _jobs(self, wanted: Wanted) -> list[Item]:
         given = {"namespace": wanted.namespace, "queue": wanted.queue, "state": ",".join(wanted.states)}
@@ -108,7 +121,10 @@ class ServerSource:
     def _why(self, job: str) -> Item:
         found = self._job(job)
         namespace, _, name = found["name"].partition("/")
-        explanation = self._item(f"/jobs/{_part(namespace)}/{_part(name)}/explanation") if found["waiting"] else None
+        explanation = None
+        if found["waiting"]:
+            with suppress(NotFound):  # an older server, or a job that ended meanwhile
+                explanation = self._item(f"/jobs/{_part(namespace)}/{_part(name)}/explanation").get("explanation")
         return {
             "cardReasons": [],
             "latePods": [],
@@ -120,13 +136,14 @@ class ServerSource:
 
     def _job(self, job: str) -> Item:
         """By one request where the name has its namespace, or the job is in the context's; else by a search of the list."""
-        namespace, _, name = job.rpartition("/")
-        namespace = namespace or (self._choice.kube.namespace if self._choice.kube is not None else "")
+        named, _, name = job.rpartition("/")
+        namespace = named or (self._choice.kube.namespace if self._choice.kube is not None else "")
         if namespace:
             try:
                 return self._item(f"/jobs/{_part(namespace)}/{_part(name)}")
-            except NotFound:
-                pass  # it may be a pod's name, or in another namespace
+            except InvalidRequest as e:  # it may be a pod's name, or in another namespace
+                if named and not isinstance(e, NotFound):
+                    raise
         return find(self._jobs(Wanted()), job)
 
     def _item(self, path: str, params: Mapping[str, str] | None = None) -> Item:
@@ -183,6 +200,10 @@ def _announced(choice: Choice) -> Endpoint:
         )
     ca = data.get("ca.crt")
     return Endpoint(url.rstrip("/").removesuffix(API), str(ca) if ca else None)
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat()
 
 
 def _part(name: str) -> str:

@@ -173,7 +173,8 @@ def show(ctx: Context, name: str) -> None:
         put(f"takes jobs of PriorityClass {', '.join(item['priorityClasses'])}")
     if item["nonPreemptibleClasses"]:
         put(f"classes exempt from reclaim within the deserved share: {', '.join(item['nonPreemptibleClasses'])}")
-    print(f"{item['pods']} pods; {item['pendingJobs']} jobs wait for {item['pendingCards']} cards")
+    pods = f"{item['pods']} pods; " if item["pods"] is not None else ""
+    print(f"{pods}{item['pendingJobs']} jobs wait for {item['pendingCards']} cards")
     for line in fair_lines(item, item):
         print(line.strip())
     if item["children"]:

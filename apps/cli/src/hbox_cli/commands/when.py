@@ -10,13 +10,13 @@ from hbox_common.events.explain import ExplainAnswer, ExplainRequest, explain_en
 from hbox_common.model.explanation import Explanation
 from hbox_common.views.jobs import items_of
 
+from ..access import running_of
+from ..access.jobnames import find
 from ..aio import run
-from ..context import Context, command_options
+from ..context import Context, platform_options
 from ..output import put
-from ..platform.layout import Layout
 from ..session import bus_of, job_pages
 from ..waits import span
-from .why import find
 
 WITHHELD = (
     "no estimate: the ends of running jobs are unknown (hbox.io/walltime sets them), or too few of the recent estimates were right; "
@@ -26,7 +26,7 @@ WITHHELD = (
 
 @click.command("when")
 @click.argument("job")
-@command_options
+@platform_options
 def command(ctx: Context, job: str) -> None:
     """Estimate when a pending JOB starts: an interval from the median to the 90th percentile, its method, and the event that it depends on.
 
@@ -54,7 +54,7 @@ def command(ctx: Context, job: str) -> None:
 
 
 async def _read(ctx: Context, job: str) -> tuple[dict[str, Any], Explanation | None]:
-    async with bus_of(Layout(ctx.state).running()) as bus:
+    async with bus_of(running_of(ctx)) as bus:
         item = find(items_of(await job_pages(bus), now=wall_s()), job)
         if not item["waiting"]:
             return item, None
