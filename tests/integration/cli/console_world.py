@@ -53,6 +53,8 @@ class Console:
                 return problem(401, "Unauthorized", "no valid credentials")
         if self.status != 200:
             return problem(self.status, "No", "the answer is no")
+        if not 1 <= int(request.query.get("limit", "1")) <= 500:
+            return problem(400, "Bad Request", "limit: not a number from 1 to 500")
         path = request.path.removeprefix("/api/v1")
         if path == "/jobs":
             return self._jobs(request)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 API = "/api/v1"
-PAGE = 1000
+PAGE = 500  #: the most that the server returns
 #: Seconds between two queries for new events.
 POLL_S = 2.0
 
