@@ -12,9 +12,9 @@ from .choice import Choice, choose
 if TYPE_CHECKING:
     from ..context import Context
     from ..platform.layout import Running
-    from .source import Source
+    from .source import Item, Source, Wanted
 
-__all__ = ["Choice", "choice_of", "running_of", "source_of"]
+__all__ = ["Choice", "choice_of", "jobs_of", "running_of", "source_of"]
 
 
 def choice_of(ctx: "Context") -> Choice:
@@ -32,6 +32,18 @@ def source_of(ctx: "Context") -> "Source":
     from .brokersource import BrokerSource  # noqa: PLC0415
 
     return BrokerSource(_running(choice))
+
+
+def jobs_of(ctx: "Context", wanted: "Wanted") -> "list[Item]":
+    """Jobs, oldest first: of a platform of `hbox up` from its HTTP API, whose client is light, and from the broker if that does not answer. Raises as
+    `source_of`."""
+    choice = choice_of(ctx)
+    if choice.state is not None:
+        from ..localjobs import local_jobs  # noqa: PLC0415
+
+        if (found := local_jobs(_running(choice))) is not None:
+            return wanted.of(found)
+    return source_of(ctx).jobs(wanted)
 
 
 def running_of(ctx: "Context") -> "Running":

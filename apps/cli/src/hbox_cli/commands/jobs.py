@@ -2,7 +2,7 @@
 
 import click
 
-from ..access import source_of
+from ..access import jobs_of
 from ..access.source import Wanted
 from ..context import Context, platform_options
 from ..output import Column, duration
@@ -41,4 +41,4 @@ def command(ctx: Context, namespace: str | None, queue: str | None, states: tupl
     hbox jobs -q research -o json
     """
     wanted = Wanted(namespace, queue, tuple(state.upper() for state in states), limit)
-    ctx.output.rows("Job", source_of(ctx).jobs(wanted), COLUMNS)
+    ctx.output.rows("Job", jobs_of(ctx, wanted), COLUMNS)
