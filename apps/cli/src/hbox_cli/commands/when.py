@@ -1,27 +1,21 @@
 """`hbox when JOB`."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 import click
 
-from hbox_common.clock import wall_s
-from hbox_common.events.explain import ExplainAnswer, ExplainRequest, explain_endpoint
-from hbox_common.model.explanation import Explanation
-from hbox_common.views.jobs import items_of
-
-from ..access import running_of
-from ..access.jobnames import find
-from ..aio import run
+from ..access import source_of
 from ..context import Context, platform_options
 from ..output import put
-from ..session import bus_of, job_pages
 from ..waits import span
 
 WITHHELD = (
     "no estimate: the ends of running jobs are unknown (hbox.io/walltime sets them), or too few of the recent estimates were right; "
     "`hbox why {name}` shows why it waits"
 )
+_NONE: Mapping[str, Any] = {"p50Seconds": None, "p90Seconds": None, "method": "", "driver": ""}
 
 
 @click.command("when")
@@ -36,44 +30,24 @@ def command(ctx: Context, job: str) -> None:
 
     Nine of ten jobs start before the 90th percentile, by what the scheduler measured on earlier estimates; it gives none while that does not hold.
     """
-    item, explanation = run(lambda: _read(ctx, job))
-    start = explanation.start if explanation is not None else None
+    item = source_of(ctx).why(job)
+    explanation = item.get("explanation") or {}
+    start = explanation.get("start")
     if not ctx.output.people:
-        ctx.output.document("StartEstimate", _document(item, explanation))
+        named = {name: item[name] for name in ("name", "id", "state")}
+        ctx.output.document("StartEstimate", {**named, "at": explanation.get("at") if start else None, **(start or _NONE)})
         return
     put(f"{item['name']}  {item['state']}  queue {item['queue']}")
     if not item["waiting"]:
         put("  it waits for nothing: all of its pods have nodes")
-    elif explanation is None or start is None:
+    elif not start:
         put("  " + WITHHELD.format(name=item["name"]))
     else:
-        put(f"  starts {_clock(explanation.at + start.p50_s)} to {_clock(explanation.at + start.p90_s)}")
-        put(f"  in {span(start.p50_s)} (median) to {span(start.p90_s)} (90th percentile), by {start.method}")
-        if start.driver:
-            put(f"  depends on: {start.driver}")
-
-
-async def _read(ctx: Context, job: str) -> tuple[dict[str, Any], Explanation | None]:
-    async with bus_of(running_of(ctx)) as bus:
-        item = find(items_of(await job_pages(bus), now=wall_s()), job)
-        if not item["waiting"]:
-            return item, None
-        endpoint, request = explain_endpoint(item.get("shard", "")), ExplainRequest(job=item["id"], changes=False)
-        return item, (await bus.call("scheduler-core", endpoint, request, ExplainAnswer)).explanation
-
-
-def _document(item: dict[str, Any], explanation: Explanation | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": item["name"], "id": item["id"], "state": item["state"]}
-    if explanation is None or (start := explanation.start) is None:
-        return {**found, "at": None, "p50Seconds": None, "p90Seconds": None, "method": "", "driver": ""}
-    return {
-        **found,
-        "at": round(explanation.at, 1),
-        "p50Seconds": round(start.p50_s, 1),
-        "p90Seconds": round(start.p90_s, 1),
-        "method": start.method,
-        "driver": start.driver,
-    }
+        p50, p90 = start["p50Seconds"], start["p90Seconds"]
+        put(f"  starts {_clock(explanation['at'] + p50)} to {_clock(explanation['at'] + p90)}")
+        put(f"  in {span(p50)} (median) to {span(p90)} (90th percentile), by {start['method']}")
+        if start["driver"]:
+            put(f"  depends on: {start['driver']}")
 
 
 def _clock(at: float) -> str:
