@@ -68,6 +68,20 @@ def _cards(**states: str) -> Series:
     }
 
 
+def _held(*, active: float, since: int = 0) -> Series:
+    """Two cards that pods of a queue hold from minute `since`, half of the second one; a third one is free."""
+    series: Series = {}
+    for number, part in enumerate((1, 0.5)):
+        card = f'node="n1",card="{number}",uuid="GPU-{number}"'
+        gap = f"_x{since} " if since else ""
+        series |= {
+            f'hbox_card_queue_ratio{{{card},queue="train"}}': f"{gap}{part}x120",
+            f'hbox_card_shares_allocated{{{card},kind="NVIDIA",model="H100"}}': f"{gap}1x120",
+        }
+    series['hbox_card_shares_allocated{node="n1",card="2",uuid="GPU-2",kind="NVIDIA",model="H100"}'] = "0x120"
+    return series | {f'DCGM_FI_PROF_SM_ACTIVE{{UUID="GPU-{n}",gpu="{n}",Hostname="h"}}': f"{active}x120" for n in range(3)}
+
+
 _SLOW = _bucket("hbox_binder_decided_seconds", fast=50, all_=100, le="2.5")
 #: Six bindings, all of them slow: after a pause of the binder, where little is submitted.
 _FEW = {f"hbox_binder_decided_seconds_{one}": "0x80 6x320" for one in ("count", 'bucket{le="+Inf"}')} | {
@@ -158,8 +172,17 @@ ALERTS: Mapping[str, Case] = {
         _queue(oldest_s=7200, used=3, deserved=8),
         _queue(oldest_s=7200, used=9, deserved=8),
         at=45,
-        quiet_too=_queue(oldest_s=1800, used=3, deserved=8) | _queue("free", oldest_s=7200, used=3),
+        quiet_too=_queue(oldest_s=1800, used=3, deserved=8)
+        | _queue("free", oldest_s=7200, used=3)
+        | _queue("wrong", oldest_s=7200, used=3, deserved=8)
+        | {'hbox_queue_waiting_jobs{queue="wrong",code="NodeTooSmall",outcome="change"}': "2x60"},
     ),
+    "HBoxJobNeverFits": Case(
+        {'hbox_queue_waiting_jobs{queue="train",code="NodeTooSmall",outcome="change"}': "3x120"},
+        {'hbox_queue_waiting_jobs{queue="train",code="CardsInUse",outcome="wait"}': "3x120"},
+        at=70,
+    ),
+    "HBoxIdleHeldGPUs": Case(_held(active=0.01), _held(active=0.9), at=110, quiet_too=_held(active=0.01, since=60)),
     "HBoxCycleSlow": Case(
         _bucket("hbox_scheduler_cycle_seconds", fast=0, all_=100, le="2.5")
         | {'hbox_scheduler_cycle_seconds_bucket{le="5.0"}': "0+100x400"},
@@ -295,9 +318,32 @@ RECORDS: Mapping[str, Sum] = {
     "hbox:gar:ratio": Sum(_cards(used="60x20", kept="5x20", idle="15x20", unhealthy="10x20", unavailable="10x20"), 0.75, _LAB),
     # Half of the window, both ends included: the rule records every 30 s.
     "hbox:sor:ratio_1h": Sum(_cards(used="0x60 80x400", unavailable="20x500", idle="80x60 0x400"), 0.8 * 61 / 120, _LAB, at=91),
-    "hbox:sor:ratio_1d": Sum(
-        _cards(used="0x720 80x2000", unhealthy="20x3000", idle="80x720 0x2000"), 0.8 * 1441 / 2880, _LAB, at=1441
+    "hbox:sor:ratio_1d": Sum(_cards(used="0x60 80x100", unhealthy="20x200", idle="80x60 0x100"), 0.8 * 121 / 243, _LAB, at=121),
+    "hbox:jtted_nodes:ratio_1d": Sum(
+        {f'hbox_queue_gang_nodes_total{{queue="train",of="{of}"}}': f"0+{n}x30" for of, n in (("used", 6), ("least", 4))},
+        1.5,
+        '{queue="train"}',
     ),
+    "hbox:jtted_groups:ratio_1d": Sum(
+        {f'hbox_queue_gang_groups_total{{queue="train",of="{of}"}}': f"0+{n}x30" for of, n in (("used", 2), ("least", 1))},
+        2,
+        '{queue="train"}',
+    ),
+    "hbox:submit_to_bound_seconds:p99_1h": Sum(
+        {
+            f'hbox_queue_submit_to_bound_seconds_bucket{{queue="train",le="{le}"}}': f"0+{n}x80"
+            for le, n in (("10", 99), ("60", 100), ("+Inf", 100))
+        },
+        10,
+        '{queue="train"}',
+        at=70,
+    ),
+    "hbox:card_sm_active:ratio": Sum(
+        {name: values for name, values in _held(active=0.9).items() if 'uuid="GPU-1"' not in name},
+        0.9,
+        '{node="n1",card="0",uuid="GPU-0",model="H100"}',
+    ),
+    "hbox:cards_idle_held:sum": Sum(_held(active=0.01), 1.5, '{queue="train"}', at=45),
     "hbox:gfr:ratio": Sum(
         {
             f'hbox_card_nodes{{pool="lab",state="{state}",instance="{instance}"}}': f"{nodes}x20"

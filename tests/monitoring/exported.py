@@ -13,8 +13,8 @@ import yaml
 
 from hbox_cli.services import ALONE, SERVICES
 from hbox_common.telemetry.metrics import REGISTRY
-from hbox_jobs.adapters.waits import FAMILY as WAITS
-from hbox_ledger.queuemetrics import FAMILIES
+from hbox_jobs.adapters import waits
+from hbox_ledger import cardmetrics, queuemetrics
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "helm" / "hbox" / "files" / "monitoring"
@@ -22,6 +22,8 @@ RULES: Mapping[str, Any] = yaml.safe_load((MONITORING / "rules.yaml").read_text(
 
 #: Of kube-apiserver, as `tests/real/test_real_admission_webhook.py` finds them there.
 KUBERNETES = frozenset({"apiserver_admission_webhook_fail_open_count"})
+#: Of NVIDIA's dcgm-exporter.
+DCGM = frozenset({"DCGM_FI_PROF_SM_ACTIVE"})
 
 _SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "gauge": ("",)}
 #: Words of PromQL that stand where a metric could.
@@ -30,15 +32,15 @@ _WORDS = frozenset({"and", "or", "unless", "bool", "offset", "inf", "nan", "by",
 
 @cache
 def exported() -> frozenset[str]:
-    """Names of the series of all services: of their registries once their modules are loaded, and of the page /metrics/queues."""
+    """Names of the series of all services: of their registries once their modules are loaded, and of the pages below /metrics."""
     importlib.import_module("hbox_common.bus.metrics")
     importlib.import_module("hbox_common.runtime")
     for module in (*SERVICES.values(), *ALONE.values()):
         importlib.import_module(f"{module}.metrics")
-    families = {family.name: family.type for family in (*FAMILIES, WAITS)}
+    families = {family.name: family.type for family in (*queuemetrics.FAMILIES, *waits.FAMILIES)}
     pages = {name + suffix for name, kind in families.items() for suffix in (_SUFFIXES[kind] if kind == "histogram" else ("",))}
     registered = {family.name + suffix for family in REGISTRY.collect() for suffix in _SUFFIXES.get(family.type, ("",))}
-    return frozenset({*registered, *pages, "up"})
+    return frozenset({*registered, *pages, *cardmetrics.NAMES, "up"})
 
 
 def of_alone() -> frozenset[str]:

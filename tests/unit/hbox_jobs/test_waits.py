@@ -209,3 +209,47 @@ def test_seconds_of_jobs_and_of_queues_are_the_same(steps: list[tuple[str, str, 
 
 def _until(wait: JobWait | None, now: float) -> dict[str, float]:
     return {} if wait is None else wait.until(now)
+
+
+async def test_waiting_jobs_are_counted_by_outcome() -> None:
+    waits = Waits()
+    for job, queue, code, outcome in (
+        ("a", "research", "CardsInUse", "wait"),
+        ("b", "research", "CardsInUse", "change"),
+        ("c", "planted", "Insufficient evil.example/planted", "wait"),
+        ("d", "research", "label-planted", "wait"),
+    ):
+        waits.note(JobId(job), QueueName(queue), code, 100.0, since=100.0, outcome=outcome)
+    waits.note(JobId("a"), Q, "CardsInUse", 110.0, since=100.0, outcome="change")
+    waits.validate()
+    assert waits.of(JobId("a")) == JobWait(JobId("a"), "CardsInUse", 100.0, {"CardsInUse": 0.0}), "the wait lasts"
+    publisher = WaitPublisher(None, waits, {Q})  # type: ignore[arg-type]
+    lines = [line for line in (await publisher.text()).decode().splitlines() if line.startswith("hbox_queue_waiting_jobs{")]
+    assert lines == [
+        'hbox_queue_waiting_jobs{queue="other",code="InsufficientResource",outcome="wait"} 1',
+        'hbox_queue_waiting_jobs{queue="research",code="CardsInUse",outcome="change"} 2',
+        'hbox_queue_waiting_jobs{queue="research",code="Other",outcome="wait"} 1',
+    ]
+    assert b"planted" not in await publisher.text()
+
+
+async def test_series_of_deleted_queues_end() -> None:
+    waits, queues = Waits(), {Q}
+    waits.note(J, Q, "CardsInUse", 100.0, since=50.0)
+    publisher = WaitPublisher(None, waits, queues)  # type: ignore[arg-type]
+    assert b"research" in await publisher.text()
+    queues.clear()
+    publisher._rendered_at = float("-inf")
+    assert b"research" not in await publisher.text()
+
+
+def test_outcome_of_a_verdict_is_counted() -> None:
+    world = World()
+    world.pods("a", "b")
+    world.at(100.0)
+    world.jobs.verdict(JobVerdict(job=J, message="x", code="CardsInUse", outcome="wait"), world.turn)
+    world.at(110.0)
+    assert world.jobs.waits.waiting() == {(Q, "CardsInUse", "wait"): 1}
+    world.jobs.verdict(JobVerdict(job=J, message="x", code="CardsInUse", outcome="change"), world.turn)
+    world.at(120.0)
+    assert world.jobs.waits.waiting() == {(Q, "CardsInUse", "change"): 1}

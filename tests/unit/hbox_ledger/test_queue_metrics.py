@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from hbox_common.events import BindOutcome
-from hbox_common.model import CardQuota, Generation, NodeName, Queue, QueueName, Verdict, in_pool
+from hbox_common.model import CardQuota, Generation, HyperNode, NodeName, Queue, QueueName, Verdict, in_pool
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.pools import POOL
 from hbox_ledger.core.cardstates import NodeCards, cards_on
@@ -188,6 +188,28 @@ async def test_time_to_bind_is_counted_once_the_minimum_of_a_gang_is_bound(world
     name = "hbox_queue_submit_to_bound_seconds"
     assert [found[f'{name}_bucket{{queue="train",le="{le}"}}'] for le in ("10", "60", "+Inf")] == [0, 1, 1]
     assert (found[f'{name}_sum{{queue="train"}}'], found[f'{name}_count{{queue="train"}}']) == (30, 1)
+
+
+async def test_nodes_and_leaf_groups_of_gangs_are_compared_with_the_least(world: World) -> None:
+    world.state.fabrics.put("f", 1, [HyperNode(f"leaf-{name}", 1, nodes=(NodeName(name),)) for name in "ab"])
+    metrics = QueueMetrics(clock=lambda: world.now)
+    world.commits(world.plan("gang", ("p0", "a", [world.card(0)]), ("p1", "b", [world.card(0)]), min_member=2))
+    for pod, node_name in (("p0", "a"), ("p1", "b")):
+        step = world.outcome(pod, BindOutcome.BOUND, at=node_name)
+    metrics.committed(step, world.state.queues)
+    await series(world, metrics)
+    found = await again(world, metrics)
+    numbers = {
+        (kind, of): found[f'hbox_queue_gang_{kind}_total{{queue="default",of="{of}"}}']
+        for kind in ("nodes", "groups")
+        for of in ("used", "least")
+    }
+    assert numbers == {("nodes", "used"): 2, ("nodes", "least"): 1, ("groups", "used"): 2, ("groups", "least"): 1}
+
+
+async def test_single_pods_have_no_spread(world: World) -> None:
+    world.commits(world.plan("job", ("p0", "a", [world.card(0)])))
+    assert not world.outcome("p0", BindOutcome.BOUND, at="a").gangs_bound
 
 
 async def test_time_to_bind_of_a_job_that_comes_back_is_not_counted(world: World) -> None:

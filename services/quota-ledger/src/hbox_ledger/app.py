@@ -141,7 +141,9 @@ async def _serve(  # noqa: PLR0917  everything that `run` has opened
     views = Views(ledger, store)
     publisher = Publisher(ledger, views, bus, statuses)
     health.texts["queues"] = lambda: ledger.queue_metrics.text(lambda: ledger.state)
-    health.pages["cards"] = partial(cards_page, lambda: ledger.state, pods=settings.pods_in_card_metrics)
+    health.pages["cards"] = partial(
+        cards_page, lambda: ledger.state, pods=settings.pods_in_card_metrics, label=ledger.queue_metrics.label
+    )
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(relay.run())

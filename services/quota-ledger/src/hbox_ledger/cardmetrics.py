@@ -5,16 +5,19 @@ that no turn waits for it; figures of two cards may be some milliseconds apart.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from hbox_common.model import Card, CardAllocation, Claim, NodeName
+from hbox_common.model import Card, CardAllocation, CardId, Claim, NodeName, QueueName, QueueTree
 from hbox_common.model.cardparts import WHOLE, part_of_share, share_on
 from hbox_common.model.devices import ALL_CORES
 from hbox_common.model.devices.partitions import CARD
 from hbox_common.telemetry import escaped
 
+from .core.accounts.usage import CARD as CARD_UNITS
+from .core.cardstates import share_of_card
 from .core.ledgerstate import LedgerState
 
 T = TypeVar("T")
@@ -62,21 +65,34 @@ _CARDS = (
     ),
 )  # fmt: skip
 
+_QUEUES = ("hbox_card_queue_ratio", "Of a card, given to pods of the queue, 0 to 1")
+
 _CLAIMS = (
     ("hami_vgpu_memory_allocated_bytes", "Of a card's memory, given to a pod"),
     ("hami_vgpu_core_allocated_ratio", "Of a card's compute, given to a pod, in percent"),
 )
 
 
-async def cards_page(books: Callable[[], LedgerState], *, pods: bool) -> AsyncIterator[bytes]:
+#: Of all metrics of the page under HBox's names.
+NAMES = frozenset({_QUEUES[0], *(metric.name for metric in _CARDS if not metric.hami)})
+
+
+async def cards_page(
+    books: Callable[[], LedgerState], *, pods: bool, label: Callable[[QueueTree, QueueName], str]
+) -> AsyncIterator[bytes]:
     """The page in Prometheus's text format, metric by metric. `books`: returns the current state, which a failed commit replaces. `pods`: include the metrics
-    of pods, with namespace and name."""
+    of pods, with namespace and name. `label`: of a queue."""
     for metric in _CARDS:
         yield _head(metric.name, metric.help)
         for names in _in_parts(list(books().nodes)):
             state = books()
             yield "".join(line for name in names for line in _of_node(state, name, metric)).encode()
             await asyncio.sleep(0)
+    yield _head(*_QUEUES)
+    for names in _in_parts(list(books().with_cards)):
+        state = books()
+        yield "".join(line for name in names for line in _queues_of_node(state, name, label)).encode()
+        await asyncio.sleep(0)
     for number, (name, text) in enumerate(_CLAIMS if pods else ()):
         yield _head(name, text)
         for claims in _in_parts(list(books().live)):
@@ -107,6 +123,22 @@ def _of_node(state: LedgerState, name: NodeName, metric: _OfCards) -> Iterator[s
         else:
             labels = f'node="{escaped(name)}",card="{card.index}",uuid="{escaped(card.uuid)}",kind="{escaped(card.kind)}",model="{escaped(card.model)}"'
         yield f"{metric.name}{{{labels}{metric.labels(card)}}} {value:.10g}\n"
+
+
+def _queues_of_node(state: LedgerState, name: NodeName, label: Callable[[QueueTree, QueueName], str]) -> Iterator[str]:
+    """One line for each card and queue: pods of several queues may share a card."""
+    node, parts = state.nodes.get(name), defaultdict[tuple[CardId, str], int](int)
+    if node is None:
+        return
+    for id in state.with_cards.get(name, ()):
+        claim = state.live[id].claim
+        for taken in claim.slices if claim.queue else ():
+            if (card := node.card(taken.card, taken.index)) is not None:
+                parts[card.id, label(state.queues, claim.queue)] += share_of_card(card, taken.cores, taken.memory_mib)
+    cards = {card.id: card for card in node.cards}
+    for (id_, queue), part in parts.items():
+        labels = f'node="{escaped(name)}",card="{cards[id_].index}",uuid="{escaped(cards[id_].uuid)}",queue="{escaped(queue)}"'
+        yield f"{_QUEUES[0]}{{{labels}}} {min(part, CARD_UNITS) / CARD_UNITS:.10g}\n"
 
 
 def _of_claim(state: LedgerState, claim: Claim, number: int, metric: str) -> Iterator[str]:

@@ -9,13 +9,13 @@ Jobs may name any queue: only queues that exist are labels, and of these MOST_QU
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
 from hbox_common.clock import Clock, monotonic_s
 from hbox_common.model import QueueName, QueueTree
-from hbox_common.telemetry.series import Family, Histogram, Row, head, lines
+from hbox_common.telemetry.series import Counters, Family, Histogram, Row, head, lines
 
 from .core import queuecards
 from .core.accounts.usage import CARD
@@ -48,11 +48,34 @@ BOUND = Family(
     "histogram",
     "Seconds from a job's creation until its minimum of pods is bound, at its first start",
 )
+GANG_NODES = Family(
+    "hbox_queue_gang_nodes_total",
+    "counter",
+    "Nodes of gangs with cards at their first start: used, and the least that could hold them",
+)
+GANG_GROUPS = Family(
+    "hbox_queue_gang_groups_total",
+    "counter",
+    "Leaf groups of the fabric of the same gangs: used, and the least that could hold them",
+)
 QUOTA_USED = Family("hbox_ledger_card_quota_used", "gauge", "Cards that pods of a namespace hold of a ResourceQuota's limit")
 QUOTA_LIMIT = Family("hbox_ledger_card_quota_limit", "gauge", "Cards that a ResourceQuota allows; 0 if the quota is invalid")
 CARDS = Family("hbox_cards", "gauge", "Cards by pool, model and state: used, kept (nominated), idle, unhealthy, unavailable")
 NODES = Family("hbox_card_nodes", "gauge", "Nodes with cards by pool and by use of these: empty, partial, full, unavailable")
-FAMILIES = (QUEUE_CARDS, QUEUE_JOBS, OLDEST, EVICTED, CAUSED, BOUND, CARDS, NODES, QUOTA_USED, QUOTA_LIMIT)
+FAMILIES = (
+    QUEUE_CARDS,
+    QUEUE_JOBS,
+    OLDEST,
+    EVICTED,
+    CAUSED,
+    GANG_NODES,
+    GANG_GROUPS,
+    BOUND,
+    CARDS,
+    NODES,
+    QUOTA_USED,
+    QUOTA_LIMIT,
+)
 
 
 class QueueMetrics:
@@ -60,11 +83,10 @@ class QueueMetrics:
 
     def __init__(self, *, clock: Clock, most: int = MOST_QUEUES) -> None:
         self._clock, self._most = clock, most
-        self._evictions: dict[Family, Counter[tuple[str, str]]] = {EVICTED: Counter(), CAUSED: Counter()}
+        self._counters = {family: Counters() for family in (EVICTED, CAUSED, GANG_NODES, GANG_GROUPS)}
         self._bound: defaultdict[str, Histogram] = defaultdict(partial(Histogram, BOUND_WITHIN_S))
         self._cards = CardCounts()
-        #: counters that a scrape has shown: the first shows 0, since Prometheus takes no increase from a series that begins with its first event
-        self._shown: set[Hashable] = set()
+        self._bound_shown: set[str] = set()  #: in an earlier scrape: the first shows 0, as `Counters` do
         self._named: frozenset[QueueName] = frozenset()
         self._named_in: QueueTree | None = None
         self._named_at = -1  #: the tree's version
@@ -74,11 +96,19 @@ class QueueMetrics:
     def committed(self, step: Step, tree: QueueTree) -> None:
         """Count the evictions and the bound jobs of a committed turn."""
         for queue, seconds in step.bound:
-            self._bound[self._label(tree, queue)].add(max(seconds, 0.0))
+            self._bound[self.label(tree, queue)].add(max(seconds, 0.0))
+        for queue, spread in step.gangs_bound:
+            for family, used, least in (
+                (GANG_NODES, spread.nodes, spread.least_nodes),
+                (GANG_GROUPS, spread.groups, spread.least_groups),
+            ):
+                for which, number in (("used", used), ("least", least)):
+                    self._counters[family].add((("queue", self.label(tree, queue)), ("of", which)), number)
         for receipt in step.receipts:
-            self._evictions[EVICTED][self._label(tree, receipt.queue), receipt.rule.value] += len(receipt.pods)
-            if receipt.for_queue:
-                self._evictions[CAUSED][self._label(tree, receipt.for_queue), receipt.rule.value] += len(receipt.pods)
+            for family, queue in ((EVICTED, receipt.queue), (CAUSED, receipt.for_queue)):
+                if queue:
+                    labels = (("queue", self.label(tree, queue)), ("rule", receipt.rule.value))
+                    self._counters[family].add(labels, len(receipt.pods))
 
     async def text(self, books: Callable[[], LedgerState]) -> bytes:
         """All of them in Prometheus's text format, at most RENDERED_S old. `books`: returns the current state, which a failed commit replaces."""
@@ -93,7 +123,7 @@ class QueueMetrics:
         parts = (
             self._cards_of_queues,
             self._jobs,
-            self._counted_evictions,
+            self._counted_events,
             self._bound_jobs,
             self._cards_by_pool,
             self._card_quotas,
@@ -125,7 +155,7 @@ class QueueMetrics:
         pending, placed, oldest = Counter[str](), Counter[str](), dict[str, float]()
         looked = 0
         for queue in list(books().records.queues()):
-            label = self._label(books().queues, queue)
+            label = self.label(books().queues, queue)
             for jobs in _in_parts(list(books().records.created_in(queue).items()), _SOME_JOBS):
                 placed_jobs = books().jobs
                 if created := [at for id, at in jobs if id not in placed_jobs]:
@@ -136,7 +166,7 @@ class QueueMetrics:
                     yield b""
         for queue, count in list(books().placed_jobs.items()):
             if queue:
-                placed[self._label(books().queues, queue)] += count
+                placed[self.label(books().queues, queue)] += count
         labels = [OTHER, *sorted(self._names(books().queues))]
         yield head(QUEUE_JOBS)
         for some in _in_parts(labels, _SOME):
@@ -149,34 +179,22 @@ class QueueMetrics:
         for some in _in_parts(labels, _SOME):
             yield lines(OLDEST, [((("queue", name),), max(now - oldest.get(name, now), 0.0)) for name in some])
 
-    async def _counted_evictions(self, books: Callable[[], LedgerState]) -> AsyncIterator[bytes]:
-        for family, counts in self._evictions.items():
-            names = self._names(books().queues)
-            for gone in [key for key in counts if key[0] not in names and key[0] != OTHER]:
-                del counts[gone]
-                self._shown.discard((family, gone))
-            rows: list[Row] = [
-                ((("queue", name), ("rule", rule)), count if self._is_shown((family, (name, rule))) else 0)
-                for (name, rule), count in sorted(counts.items())
-            ]
-            yield head(family) + lines(family, rows)
+    async def _counted_events(self, books: Callable[[], LedgerState]) -> AsyncIterator[bytes]:
+        for family, counters in self._counters.items():
+            names = self._names(books().queues) | {OTHER}
+            counters.keep(lambda labels, names=names: labels[0][1] in names)  # type: ignore[misc]
+            yield head(family) + lines(family, counters.rows())
 
     async def _bound_jobs(self, books: Callable[[], LedgerState]) -> AsyncIterator[bytes]:
         names = self._names(books().queues)
         for gone in [name for name in self._bound if name not in names and name != OTHER]:
             del self._bound[gone]
-            self._shown.discard((BOUND, gone))
+            self._bound_shown.discard(gone)
         yield head(BOUND)
         for some in _in_parts(sorted(self._bound), _SOME):
-            yield "".join(
-                [
-                    (self._bound[name] if self._is_shown((BOUND, name)) else Histogram(BOUND_WITHIN_S)).text(
-                        BOUND, (("queue", name),)
-                    )
-                    for name in some
-                    if name in self._bound
-                ]
-            ).encode()
+            shown = {name: self._bound[name] if name in self._bound_shown else Histogram(BOUND_WITHIN_S) for name in some}
+            self._bound_shown.update(some)
+            yield "".join([times.text(BOUND, (("queue", name),)) for name, times in shown.items()]).encode()
 
     async def _cards_by_pool(self, books: Callable[[], LedgerState]) -> AsyncIterator[bytes]:
         state, counts = books(), self._cards
@@ -215,20 +233,14 @@ class QueueMetrics:
         yield head(QUOTA_USED) + lines(QUOTA_USED, used)
         yield head(QUOTA_LIMIT) + lines(QUOTA_LIMIT, limits)
 
-    def _is_shown(self, key: Hashable) -> bool:
-        """Whether an earlier scrape had this counter."""
-        if key in self._shown:
-            return True
-        self._shown.add(key)
-        return False
-
     def _names(self, tree: QueueTree) -> frozenset[QueueName]:
         if self._named_in is not tree or self._named_at != tree.version:
             self._named = queuecards.named(tree, self._most) - {OTHER}
             self._named_in, self._named_at = tree, tree.version
         return self._named
 
-    def _label(self, tree: QueueTree, queue: QueueName) -> str:
+    def label(self, tree: QueueTree, queue: QueueName) -> str:
+        """The queue's name if it is one of those that are named."""
         return queue if queue in self._names(tree) else OTHER
 
 

@@ -135,6 +135,44 @@ DASHBOARDS = (
                 ),
             ),
             (
+                Panel(
+                    "Waiting jobs by reason",
+                    "Codes of `hbox reason ls`; the 20 with the most jobs",
+                    {"{{code}}": "topk(20, sum by (code) (hbox_queue_waiting_jobs))"},
+                ),
+                Panel(
+                    "Time lost to each reason",
+                    "Jobs that wait at a time, by code of the reason",
+                    {"{{code}}": "topk(20, sum by (code) (rate(hbox_job_wait_seconds_total[$__rate_interval])))"},
+                ),
+                Panel(
+                    "Jobs that can never start",
+                    "Waiting does not help them: their owners have to change them",
+                    {"{{queue}} {{code}}": 'topk(20, sum by (queue, code) (hbox_queue_waiting_jobs{outcome="change"}))'},
+                ),
+            ),
+            (
+                Panel(
+                    "Time to bind by queue",
+                    "p99 of an hour, from a job's creation until its minimum of pods is bound",
+                    {"{{queue}}": "topk(20, hbox:submit_to_bound_seconds:p99_1h)"},
+                    "s",
+                ),
+                Panel(
+                    "Cards held and hardly used",
+                    "By queue: compute activity below 5 % for half an hour; needs dcgm-exporter and podMonitor.cards",
+                    {"{{queue}}": "topk(20, hbox:cards_idle_held:sum)"},
+                ),
+                Panel(
+                    "JTTED of gangs",
+                    "Nodes and leaf groups used within a day, of the least that could hold the gangs; 1 is the best",
+                    {
+                        "nodes {{queue}}": "topk(10, hbox:jtted_nodes:ratio_1d)",
+                        "groups {{queue}}": "topk(10, hbox:jtted_groups:ratio_1d)",
+                    },
+                ),
+            ),
+            (
                 Panel("Cards by state", "Of all pools", {"{{state}}": "sum by (state) (hbox:cards:sum)"}),
                 Panel(
                     "GAR and SOR",

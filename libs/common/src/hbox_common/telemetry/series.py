@@ -1,7 +1,7 @@
 """Series in Prometheus's text format, for pages with more series than a registry should render at once."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
@@ -17,6 +17,28 @@ class Family(NamedTuple):
     name: str
     type: str
     help: str
+
+
+class Counters:
+    """Counters by labels. The first text with a counter shows 0: Prometheus takes no increase from a series that begins with its first event."""
+
+    def __init__(self) -> None:
+        self._values: dict[Labels, float] = {}
+        self._shown: set[Labels] = set()
+
+    def add(self, labels: Labels, amount: float) -> None:
+        self._values[labels] = self._values.get(labels, 0.0) + amount
+
+    def keep(self, kept: Callable[[Labels], bool]) -> None:
+        """End all other series."""
+        for gone in [labels for labels in self._values if not kept(labels)]:
+            del self._values[gone]
+            self._shown.discard(gone)
+
+    def rows(self) -> list[Row]:
+        rows = [(labels, value if labels in self._shown else 0.0) for labels, value in sorted(self._values.items())]
+        self._shown.update(self._values)
+        return rows
 
 
 class Histogram:

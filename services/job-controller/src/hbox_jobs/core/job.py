@@ -42,6 +42,7 @@ from hbox_common.model.ranks import ranks
 from hbox_common.model.resources import PODS, add
 from hbox_common.model.shards import ONE_SHARD
 from hbox_common.reasons import verdict_line
+from hbox_common.reasons.codes import code_of_label
 
 from .staticvolumes import Reach
 from .views import QUEUE_GATE, GroupPhase, GroupView, PodStatus, PodView
@@ -348,6 +349,14 @@ def job_of(
         min_task_member=dict(group.min_task_member) if group else {},
         standing=_standing(record),
     )
+
+
+def outcome_of(record: Record, code: str) -> str:
+    """Whether waiting helps the job (`hbox_common.model.explanation`): as its verdict states, else the usual outcome of its code; empty if unknown."""
+    if (verdict := record.verdict) is not None and verdict.outcome and verdict.code == code:
+        return verdict.outcome
+    found = code_of_label(code) if code else None
+    return found.outcome.value if found is not None else ""
 
 
 def wait_code(record: Record, tally: Tally) -> str:

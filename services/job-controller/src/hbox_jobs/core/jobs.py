@@ -51,6 +51,7 @@ from .job import (
     gang_part,
     gated_of,
     job_of,
+    outcome_of,
     placed_of,
     preemptable_of,
     rejection_of,
@@ -767,7 +768,8 @@ class Jobs:
         else:
             new = replace(new, revision=self._next_revision(wall))
         record.job = new
-        self.waits.note(new.id, new.queue, wait_code(record, tally), wall, since=waits_since(record, wall))
+        code = wait_code(record, tally)
+        self.waits.note(new.id, new.queue, code, wall, since=waits_since(record, wall), outcome=outcome_of(record, code))
         phase = phase_of(record, tally)
         if phase is not record.phase:
             self._enter(record, phase, tally, record.reason if phase is JobPhase.WAITING else "", wall)

@@ -1,6 +1,7 @@
 """Attribution of waiting: each second for which a job waits is charged to one code, by job and, for the metric, by queue and code."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hbox_common.events import WAIT_SHARDS, shard_of
@@ -20,12 +21,13 @@ class _Account:
     queue: QueueName | None
     code: str
     since: float
+    outcome: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Sum:
-    """Waiting of one queue for one code. `seconds`: not yet taken, up to `at`; `open`: jobs that wait."""
+    """Waiting of one queue for one code and outcome. `seconds`: not yet taken, up to `at`; `open`: jobs that wait."""
 
     at: float
     open: int = 0
@@ -41,12 +43,12 @@ class Waits:
 
     def __init__(self) -> None:
         self._accounts: dict[JobId, _Account] = {}
-        self._sums: dict[tuple[QueueName, str], _Sum] = {}
+        self._sums: dict[tuple[QueueName, str, str], _Sum] = {}
         self._by_shard: dict[str, set[JobId]] = {str(number): set() for number in range(WAIT_SHARDS)}
         self._changed: dict[str, None] = {}  #: shards to publish, in the order of their changes
 
-    def note(self, job: JobId, queue: QueueName, code: str, now: float, *, since: float) -> None:
-        """The job waits with this code; empty: it does not wait. `since`: when it began to, if nothing is recorded of it."""
+    def note(self, job: JobId, queue: QueueName, code: str, now: float, *, since: float, outcome: str = "") -> None:
+        """The job waits with this code; empty: it does not wait. `since`: when it began to, if nothing is recorded of it. `outcome`: whether waiting helps."""
         account = self._accounts.get(job)
         if account is None:
             if not code:
@@ -54,25 +56,30 @@ class Waits:
             account = self._accounts[job] = _Account(queue, "", now)
             self._by_shard[shard_of(job, WAIT_SHARDS)].add(job)
             began = min(since, now)
-            self._sum(queue, code, now).seconds += now - began
+            self._sum(queue, code, outcome, now).seconds += now - began
         elif account.queue is None:
             account.queue = queue
+            account.outcome = outcome
             if account.code:
-                self._sum(queue, account.code, now).open += 1
+                self._sum(queue, account.code, outcome, now).open += 1
             if account.code == code:
                 return
             began = now
         elif account.code == code and account.queue == queue:
+            if code and account.outcome != outcome:
+                self._sum(queue, code, account.outcome, now).open -= 1
+                self._sum(queue, code, outcome, now).open += 1
+                account.outcome = outcome
             return
         else:
             began = now
         self._close(account, now)
         if code and code not in account.seconds and len(account.seconds) >= MOST_CODES:
             code = OTHER
-        account.queue, account.code, account.since = queue, code, began
+        account.queue, account.code, account.since, account.outcome = queue, code, began, outcome
         if code:
             account.seconds.setdefault(code, 0.0)
-            self._sum(queue, code, now).open += 1
+            self._sum(queue, code, outcome, now).open += 1
         self._changed[shard_of(job, WAIT_SHARDS)] = None
 
     def gone(self, job: JobId, now: float) -> None:
@@ -98,7 +105,7 @@ class Waits:
     def resume(self, waits: Iterable[JobWait]) -> None:
         """Continue the accounts of an earlier process, before the first `note`: an open wait lasted meanwhile."""
         for one in waits:
-            self._accounts[one.job] = _Account(None, one.code, one.since, dict(one.seconds))
+            self._accounts[one.job] = _Account(None, one.code, one.since, seconds=dict(one.seconds))
             self._by_shard[shard_of(one.job, WAIT_SHARDS)].add(one.job)
 
     def keep(self, jobs: Collection[JobId], now: float) -> None:
@@ -129,18 +136,22 @@ class Waits:
 
     def charged(self, now: float) -> Iterator[tuple[QueueName, str, float]]:
         """Seconds of waiting by queue and code since the last call."""
-        for (queue, code), one in list(self._sums.items()):
+        for (queue, code, outcome), one in list(self._sums.items()):
             one.advance(now)
             if one.seconds:
                 yield queue, code, one.seconds
                 one.seconds = 0.0
             if not one.open:
-                del self._sums[queue, code]
+                del self._sums[queue, code, outcome]
 
-    def _sum(self, queue: QueueName, code: str, now: float) -> _Sum:
-        found = self._sums.get((queue, code))
+    def waiting(self) -> Mapping[tuple[QueueName, str, str], int]:
+        """Jobs that wait, by queue, code and outcome."""
+        return {key: one.open for key, one in self._sums.items() if one.open}
+
+    def _sum(self, queue: QueueName, code: str, outcome: str, now: float) -> _Sum:
+        found = self._sums.get((queue, code, outcome))
         if found is None:
-            found = self._sums[queue, code] = _Sum(now)
+            found = self._sums[queue, code, outcome] = _Sum(now)
         found.advance(now)
         return found
 
@@ -148,11 +159,11 @@ class Waits:
         if account.code:
             account.seconds[account.code] = account.seconds.get(account.code, 0.0) + max(0.0, now - account.since)
             if account.queue is not None:
-                self._sum(account.queue, account.code, now).open -= 1
+                self._sum(account.queue, account.code, account.outcome, now).open -= 1
 
     def validate(self) -> None:
         """Assert the invariants; for tests."""
         assert sum(map(len, self._by_shard.values())) == len(self._accounts)
-        waiting = [(one.queue, one.code) for one in self._accounts.values() if one.code and one.queue is not None]
-        assert len(waiting) == sum(one.open for one in self._sums.values())
+        waiting = [(one.queue, one.code, one.outcome) for one in self._accounts.values() if one.code and one.queue is not None]
+        assert Counter(waiting) == self.waiting()
         assert all(one.open >= 0 for one in self._sums.values())

@@ -108,14 +108,14 @@ def _each_card(state: LedgerState, node: NodeState, verdict: Verdict | None) -> 
     for place in state.evicting.places_on(node.name):
         for s in place.slices:
             if (card := node.card(s.card, s.index)) is not None:
-                kept[card.id] += _share(card, s.cores, s.memory_mib)
+                kept[card.id] += share_of_card(card, s.cores, s.memory_mib)
     for card in node.cards:
         model = card.model or UNKNOWN
         if _is_unhealthy(card, verdict):
             yield model, CARD, 0, 0, CARD
             continue
         allocated = held.of(card) if held is not None else None
-        used = _share(card, allocated.cores, allocated.memory_mib) if allocated is not None else 0
+        used = share_of_card(card, allocated.cores, allocated.memory_mib) if allocated is not None else 0
         yield model, 0, used, kept[card.id] if kept else 0, CARD
 
 
@@ -149,6 +149,7 @@ def _is_unhealthy(card: Card, verdict: Verdict | None) -> bool:
     return not card.healthy or (verdict is not None and verdict.marks_unhealthy(card))
 
 
-def _share(card: Card, cores: int, memory_mib: int) -> int:
+def share_of_card(card: Card, cores: int, memory_mib: int) -> int:
+    """A slice's part of its card in thousandths: the larger of its compute and memory shares."""
     of_memory = memory_mib * CARD // card.memory_mib if card.memory_mib else 0
     return min(CARD, max(cores * CARD // ALL_CORES, of_memory))

@@ -10,6 +10,7 @@ moved by a change of the fabric.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hbox_common.events import Plan, PlanDomain
 from hbox_common.model import HyperNode, NodeName, Refusal, RefusalReason
@@ -25,6 +26,13 @@ class Bound:
     nodes: tuple[NodeName, ...]
 
 
+class Leaf(NamedTuple):
+    """A domain that contains nodes itself."""
+
+    name: str
+    size: int  #: number of its nodes
+
+
 @dataclass(slots=True)
 class Fabrics:
     """The last published domains of all fabrics."""
@@ -32,12 +40,25 @@ class Fabrics:
     changes: int = 0  #: rises with every one of them
     _versions: dict[str, int] = field(default_factory=dict)
     _domains: dict[str, Mapping[str, HyperNode]] = field(default_factory=dict)
+    _leaves: dict[NodeName, Leaf] | None = None  #: None: not read since the last change
 
     def put(self, fabric: str, version: int, domains: Iterable[HyperNode]) -> None:
         """All domains of a fabric, from now on."""
         self._versions[fabric] = version
         self._domains[fabric] = {one.name: one for one in domains}
         self.changes += 1
+        self._leaves = None
+
+    def leaf(self, node: NodeName) -> Leaf | None:
+        """The domain of the first fabric that contains the node itself; None if there is none."""
+        if self._leaves is None:
+            self._leaves = {}
+            for domains in self._domains.values():
+                for one in domains.values():
+                    leaf = Leaf(one.name, len(one.nodes))
+                    for name in one.nodes:
+                        self._leaves.setdefault(name, leaf)
+        return self._leaves.get(node)
 
     def refusal(self, plan: Plan) -> Refusal | None:
         """Why the plan's places do not do any more."""

@@ -67,6 +67,7 @@ from .fabrics import Fabrics
 from .records import Records
 from .regrouped import Regrouped
 from .schedulers import Schedulers
+from .spread import spread_of
 from .step import Bucket, CardDelta, CardKey, Change, Step
 
 #: Maximum remembered pods that are gone and may still appear in late messages. A uid is never reused, so forgetting one only costs a comparison.
@@ -435,6 +436,8 @@ class LedgerState:
         job.posted += 1
         if job.waiting is not None and job.posted >= job.waiting.min_member:
             step.bound.append((job.waiting.queue, step.now - job.waiting.created_at))
+            if (spread := spread_of([self.live[id].claim for id in job.live], self.nodes, self.fabrics)) is not None:
+                step.gangs_bound.append((job.waiting.queue, spread))
             job.waiting = None
         self.decide(step, record, Decision.NONE)
         self._move(step, record.claim, Bucket.PENDING, Bucket.POSTED)

@@ -10,6 +10,7 @@ from hbox_common.model import Claim, ClaimId, ClaimState, Index, JobId, NodeName
 from .accounts.usage import Accrued
 from .cardnumbers import CardName
 from .claimrecord import ClaimRecord, Gang
+from .spread import Spread
 
 
 class Bucket(StrEnum):
@@ -90,6 +91,7 @@ class Step:
     evictions: list[Evict] = field(default_factory=list)
     #: jobs whose minimum of pods is bound for the first time: their queues, and the seconds since their creation
     bound: list[tuple[QueueName, float]] = field(default_factory=list)
+    gangs_bound: list[tuple[QueueName, Spread]] = field(default_factory=list)  #: the gangs with whole cards among them
     receipts: list[EvictionReceipt] = field(default_factory=list)  #: published to the owners of evicted pods
     leaving: dict[PodUid, int] = field(default_factory=dict)  #: pods whose evictions were accepted -> grace period in seconds
     stayed: list[PodUid] = field(default_factory=list)  #: victims that may not be evicted now
