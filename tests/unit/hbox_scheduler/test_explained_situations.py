@@ -27,7 +27,10 @@ from hbox_common.model.explanation import Fact, Outcome
 from hbox_common.reasons import CODES
 from hbox_common.reasons.facts import placeholders
 from hbox_scheduler.core.explain.outcomes import EMITTED
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.policy.default import DEFAULT_CONF
+from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 from hbox_scheduler.explainanswer import explain_answer
 
@@ -189,6 +192,26 @@ def test_gang_that_lacks_a_tainted_node_that_is_not_ready_is_escalated() -> None
     cluster.put_nodes([replace(silent, taints=(Taint("node.kubernetes.io/not-ready", "", TaintEffect.NO_SCHEDULE),))])
     verdict = cluster.pending(job("waits", pods=16, cards=8))
     assert (verdict.outcome, verdict.code) == ("escalate", "NodesOutOfService")
+
+
+def test_job_for_which_pods_are_evicted_waits_for_its_cards() -> None:
+    conf = parse_conf(DEFAULT_CONF, plugins=list(PLUGINS))
+    queues = [Queue(QueueName(name), deserved={GPU: 8}) for name in ("owner", "borrower")]
+    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=conf, queues=queues)
+    simulation.put_nodes([node(name, cards=8) for name in NODES[:2]])
+    simulation.submit([job(f"runs-{number}", cards=8, queue="borrower") for number in range(2)])
+    assert len(simulation.run()) == 2
+    waits = job("waits", cards=8, queue="owner")
+    simulation.submit([waits])
+    simulation.now += 5.0
+    out = simulation.step()
+    assert [len(plan.victims) for plan in out.plans] == [1]
+    (verdict,) = out.verdicts
+    assert (verdict.outcome, verdict.code) == ("wait", "CardsBeingReclaimed")
+    assert verdict.message == "CardsBeingReclaimed: 8 cards are being reclaimed for it, from 1 pods"
+    found = simulation.scheduler.reports.explanation(waits.id, 5.0)
+    assert found is not None
+    assert (found.code, found.facts["cards"], found.facts["by"]) == ("CardsBeingReclaimed", 8, "borrower")
 
 
 def test_explanation_of_a_job_that_would_start_changes_nothing() -> None:
