@@ -36,7 +36,9 @@ VICTIMS, PAUSE_S = 3, 1.0
 
 _BAD_EPOCH = 2**63 - 1
 _READ = [
-    t for t in REGISTRY.values() if t.about.stream not in (None, Stream.EVENTS, Stream.DEAD) and set(t.about.readers) != {"cli"}
+    t
+    for t in REGISTRY.values()
+    if t.about.stream not in (None, Stream.EVENTS, Stream.CLOUD_EVENTS, Stream.DEAD) and set(t.about.readers) != {"cli"}
 ]
 
 

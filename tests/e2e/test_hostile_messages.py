@@ -44,7 +44,9 @@ pytestmark = pytest.mark.e2e
 
 #: Everything that some service reads; the events for integrators, what is only for the command, and the dead letters themselves are read by people.
 READ = [
-    t for t in REGISTRY.values() if t.about.stream not in (None, Stream.EVENTS, Stream.DEAD) and set(t.about.readers) != {"cli"}
+    t
+    for t in REGISTRY.values()
+    if t.about.stream not in (None, Stream.EVENTS, Stream.CLOUD_EVENTS, Stream.DEAD) and set(t.about.readers) != {"cli"}
 ]
 
 
