@@ -63,7 +63,7 @@ async def test_a_flood_is_held_back_and_comes_in_as_others_leave(platform: Up) -
             said = {
                 one["metadata"]["name"]: one["status"].get("conditions", [{}])[0].get("message", "") for one in listed["items"]
             }
-            return all(said[name].startswith(HELD) for name in held)
+            return all(HELD in said[name] for name in held)
 
         await until(condition, "the pods are told", timeout_s=20 * SLOWER)
         await client.json("POST", PODS.path("other"), body=pod("one"))

@@ -100,6 +100,13 @@ def test_job_that_needs_a_change_has_no_notes_of_its_remedy() -> None:
     assert "NOTES     n1: zones" in "\n".join(lines(replace(missing, code="TopologyAffinityError"), message=zones))
 
 
+def test_detail_that_counts_nodes_is_left_out() -> None:
+    message = "0/2 nodes are available: 2 ResourcesKeptForIdleCards; 2 nodes keep cores and memory for idle cards"
+    kept = replace(FULL, code="ResourcesKeptForIdleCards", facts={"count": 2, "detail": message})
+    assert headline(kept) == "wait: 2 nodes keep cores and memory for their idle cards"
+    assert "NOTES     2 nodes keep cores and memory for idle cards" in list(lines(kept, message=message))
+
+
 def test_short_waits_are_not_attributed() -> None:
     short = replace(FULL, attribution={"CardsInUse": 59.0, "NotTriedYet": 0.2})
     assert not any(line.startswith("WAITED") for line in lines(short))

@@ -158,7 +158,9 @@ def _stage_text(name: str, facts: Mapping[str, Fact], language: Language) -> str
     code = code_of_label(name)
     if code is None:  # of a newer scheduler
         return clean(name)
-    return filled(code.text.of(language), facts, language) or _lowered(code.title.of(language))
+    # A detail that counts nodes is a whole message: the explanation has the counts, and `notes` the rest.
+    known = {fact: value for fact, value in facts.items() if fact != "detail" or not _COUNTS.match(str(value))}
+    return filled(code.text.of(language), known, language) or _lowered(code.title.of(language))
 
 
 def _nodes(nodes: NodeCounts, language: Language) -> Iterator[str]:
