@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..aio import run
-from ..context import Context, platform_options
+from ..context import Context, command_options
 from ..output import notify, put
 from ..platform.layout import Layout
 
@@ -38,7 +38,7 @@ MIB = 2**20
     "--nats-url", metavar="URL", default="", help="With --kubeconfig: address of the broker, if it is reachable from here."
 )
 @click.option("--nats-seed", type=click.Path(path_type=Path, dir_okay=False), help="With --nats-url: seed file of user admin.")
-@platform_options
+@command_options
 def command(
     ctx: Context,
     *,
