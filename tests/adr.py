@@ -7,8 +7,6 @@ ADR = Path("docs/adr")
 INDEX = ADR / "README.md"
 #: Numbers of drafts that were withdrawn before they were decided.
 WITHDRAWN = (22, 24, 35, 43, 44, 46, 47, 49, 50, 60, 75, 78)
-#: Numbers of decisions that are being written, so that each can land without the others.
-RESERVED = (94, 95, 97, 98, 99, 100, 101)
 HEAD = """# Decisions
 
 Each decision has its context, rejected alternatives and consequences. If a later decision changes one, the text is edited and links the later one.
@@ -28,7 +26,7 @@ def index() -> str:
             raise ValueError(f"{file}: the title {title!r} needs the number {number}, which no other decision has")
         numbers.add(number)
         rows.append(f"| [{number}]({file.name}) | {title.partition('. ')[2]} |")
-    if missing := set(range(1, max(numbers) + 1)) - numbers - set(RESERVED):
+    if missing := set(range(1, max(numbers) + 1)) - numbers:
         raise ValueError(f"{ADR}: no decision has the number {min(missing)}")
     return HEAD + "\n".join(rows) + f"\n\nWithdrawn before they were decided: {', '.join(map(str, WITHDRAWN))}.\n"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from hbox_common.events import CONTENT_TYPE, ClaimsChanged, decode
+from hbox_common.events import ClaimsChanged, content_type, decode
 from hbox_common.model import parse_slices
 from hbox_ledger.adapters import tables as t
 from hbox_ledger.core.chain import GENESIS, Record, chained
@@ -59,7 +59,7 @@ def _chain(connection: Connection) -> dict[str, list[tuple[str, str]]]:
 def _told(connection: Connection) -> Counter[tuple[str, str]]:
     told: Counter[tuple[str, str]] = Counter()
     for letter in connection.execute(select(t.outbox.table)):
-        event: Any = decode(letter.body, {"ce-type": letter.type, "content-type": CONTENT_TYPE})
+        event: Any = decode(letter.body, {"ce-type": letter.type, "content-type": content_type(letter.type)})
         if isinstance(event, ClaimsChanged):
             told.update((claim.id, claim.state.value) for claim in event.claims)
     return told

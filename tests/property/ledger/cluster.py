@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from hbox_common.events import (
-    CONTENT_TYPE,
     Bind,
     BindDecided,
     BindOutcome,
@@ -23,6 +22,7 @@ from hbox_common.events import (
     PodRead,
     PodsObserved,
     PodStanding,
+    content_type,
     decode,
 )
 from hbox_common.model import (
@@ -304,7 +304,9 @@ class Streams:
     lost: set[str] = field(default_factory=set)  #: evictions that were decided in what a restored database has forgotten
 
     async def publish_raw(self, type_: type[Event], body: bytes, *keys: str, message_id: str) -> None:
-        self.said.setdefault(message_id, decode(body, {"ce-type": type_.ce_type(), "content-type": CONTENT_TYPE}))
+        self.said.setdefault(
+            message_id, decode(body, {"ce-type": type_.ce_type(), "content-type": content_type(type_.ce_type())})
+        )
 
     def decisions(self) -> list[Event]:
         return [event for event in self.said.values() if isinstance(event, (BindDecided, EvictDecided))]

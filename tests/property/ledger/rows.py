@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hbox_common.events import CONTENT_TYPE, Event, decode
+from hbox_common.events import Event, content_type, decode
 from hbox_common.model import CardSlice, Resources, parse_slices
 
 from .cluster import counted
@@ -143,5 +143,5 @@ class Reader:
 
     def _decoded(self, type_: str, body: bytes) -> Event:
         if body not in self._letters:
-            self._letters[body] = decode(body, {"ce-type": type_, "content-type": CONTENT_TYPE})
+            self._letters[body] = decode(body, {"ce-type": type_, "content-type": content_type(type_)})
         return self._letters[body]

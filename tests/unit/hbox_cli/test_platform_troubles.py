@@ -24,7 +24,7 @@ SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 def platform(folder: Path, said: list[str]) -> Platform:
     layout, plan = Layout(folder), Plan(folder)
     layout.prepare(said.append)
-    return Platform(layout, plan, said.append, supervisor._address(layout, plan, [], []), [], 0)
+    return Platform(layout, plan, said.append, supervisor._address(layout, plan, [0, 0], []), [], 0)
 
 
 def kept(folder: Path, argv: list[str]) -> Kept:

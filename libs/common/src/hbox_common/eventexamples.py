@@ -27,6 +27,7 @@ from hbox_common.events import (
     places_of,
 )
 from hbox_common.model import CardId, CardSlice, JobId, NodeName, PlanId, QueueName, RefusalReason
+from hbox_common.model.devices import VENDORS
 
 _AT = 1_767_225_600.25
 _JOB, _QUEUE, _PLAN = JobId("7d0c1f6e-4b60-4f0a-9a51-0f6d3b0f7a10"), QueueName("research"), PlanId("plan-01")
@@ -36,9 +37,9 @@ _PLACED: dict[str, Any] = {"job": _JOB, "namespace": "team-a", "name": "train", 
 _NAMES: dict[str, Any] = {"job": _JOB, "namespace": "team-a", "name": "train", "queue": _QUEUE}
 _OLD, _NEW = (
     QueueQuota(
-        guarantee={"nvidia.com/gpu": 8},
-        deserved={"nvidia.com/gpu": cards},
-        capability={"nvidia.com/gpu": 64, "cpu": 512_000},
+        guarantee={VENDORS.default.cards: 8},
+        deserved={VENDORS.default.cards: cards},
+        capability={VENDORS.default.cards: 64, "cpu": 512_000},
         weight=1,
         budget_card_hours=10_000,
     )

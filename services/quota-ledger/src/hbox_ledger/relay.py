@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import CLOUD_EVENT, CONTENT_TYPE, REGISTRY, CloudEvent, Event, Stream, decode
+from hbox_common.events import REGISTRY, Event, Stream, content_type, decode
 from hbox_common.insisting import insist
 from hbox_common.store import Letter, Store
 
@@ -90,8 +90,7 @@ class Relay:
 
     def _read(self, letter: Letter) -> Outgoing | None:
         try:
-            cloud = issubclass(REGISTRY.get(letter.type, Event), CloudEvent)
-            event = decode(letter.body, {"ce-type": letter.type, "content-type": CLOUD_EVENT if cloud else CONTENT_TYPE})
+            event = decode(letter.body, {"ce-type": letter.type, "content-type": content_type(letter.type)})
         except InvalidRequest as e:
             log.error("outbox: letter %s cannot be read and is dropped: %s", letter.id, e)
             self._held.add(letter.id)

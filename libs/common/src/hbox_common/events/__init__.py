@@ -23,7 +23,18 @@ from .cloudtypes import (
     QuotaChanged,
     Reclaim,
 )
-from .codec import CLOUD_EVENT, CONTENT_TYPE, DEVICE_CONFIG, MESSAGE_ID, TRACEPARENT, decode, encode, halves, headers
+from .codec import (
+    CLOUD_EVENT,
+    CONTENT_TYPE,
+    DEVICE_CONFIG,
+    MESSAGE_ID,
+    TRACEPARENT,
+    content_type,
+    decode,
+    encode,
+    halves,
+    headers,
+)
 from .decisions import (
     Bind,
     BindDecided,
@@ -240,6 +251,7 @@ __all__ = [
     "Victim",
     "VictimsStayed",
     "WaitsAttributed",
+    "content_type",
     "decode",
     "encode",
     "halves",

@@ -103,6 +103,11 @@ def headers(event: Event | type[Event], *, source: str, message_id: str, now: fl
     return out
 
 
+def content_type(name: str) -> str:
+    """The content type of messages of this type."""
+    return CLOUD_EVENT if issubclass(REGISTRY.get(name, Event), CloudEvent) else CONTENT_TYPE
+
+
 def decode(
     body: bytes,
     header: Mapping[str, str],

@@ -22,7 +22,7 @@ FACTS: Mapping[str, tuple[str, Fact]] = {
     "by": ("queue or person that causes the state", "research"),
     "cards": ("cards that one pod requests, or that are reclaimed", 8),
     "count": ("nodes, pods or jobs that the code counts", 2),
-    "detail": ("the limit, quota or refusal in the words of its component", "64 nvidia.com/gpu of 64 are in use"),
+    "detail": ("the limit, quota or refusal in the words of its component", "64 cards of 64 are in use"),
     "domain": ("HyperNode", "leaf-0"),
     "fit": ("pods of the gang that fit now", 13),
     "free": ("cards free on all nodes together", 12),

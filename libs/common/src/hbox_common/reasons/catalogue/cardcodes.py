@@ -1,5 +1,6 @@
 """Codes of cards. Most names are HAMi's own words (sources: hami-labels)."""
 
+from hbox_common.model.devices import VENDORS
 from hbox_common.model.explanation import Outcome, Owner, Stage
 
 from ..code import Code, Text
@@ -73,8 +74,8 @@ CODES = (
             "没有型号为 {model} 的卡[；是否想写 {nearest}？][；现有型号：{models}]",
         ),
         Text(
-            "An annotation of the pod, such as nvidia.com/use-gputype, excludes the cards' models.",
-            "Pod 的注解（如 nvidia.com/use-gputype）排除了这些卡的型号。",
+            f"An annotation of the pod, such as {VENDORS.default.models_annotation}, excludes the cards' models.",
+            f"Pod 的注解（如 {VENDORS.default.models_annotation}）排除了这些卡的型号。",
         ),
         Text("Correct the annotation: `hbox nodes` lists models.", "修正注解：`hbox nodes` 可列出型号。"),
     ),
