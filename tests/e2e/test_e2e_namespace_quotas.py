@@ -163,7 +163,7 @@ async def test_a_percentage_goes_to_the_card_that_the_quota_pays_for(platform: U
     places = await comes(client, "team-b", set(parts))
     assert set(places.values()) == {"small"}
     await submit(client, "team-b", "dear", cards=1, percent=100)
-    said = await told(platform, "team-b", "dear", "2 ResourceQuotaNotFit")
+    said = await told(platform, "team-b", "dear", "1 CardsInUse, 1 ResourceQuotaNotFit")
     assert "allows 2500 of limits.nvidia.com/gpumem, 1500 are in use and 2000 more are asked for" in said
     table = platform.hbox("quota", "ls")
     assert table.returncode == 0

@@ -64,7 +64,7 @@ def test_every_process_killed_once_in_the_middle_loses_and_doubles_nothing(platf
         replay = subprocess.Popen([*HBOX, *words], stdout=log, stderr=log)
     before = platform.pids()
     victims = [name for name in before if name != "kube-api"]
-    assert len(victims) == 8
+    assert len(victims) == 9
     step = threading.Event()
     time.sleep(3.0)  # not synchronisation: the kills are meant to fall into the stream of pods
     for name in victims:

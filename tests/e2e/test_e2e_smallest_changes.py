@@ -177,7 +177,10 @@ async def test_gang_that_no_leaf_holds_starts_at_the_next_tier(platform: Up, cli
     leaves = [{"type": "HyperNode", "selector": {"exactMatch": {"name": f"leaf-{number}"}}} for number in range(2)]
     await hypernode(client, "spine", 2, leaves)
     await gang(client, "near", 6, networkTopology={"mode": "hard", "highestTierAllowed": 1})
-    changes = [one for one in (await explained(platform, "near", ChangeKind.TIER)).changes if one.kind is ChangeKind.TIER]
+    changes: list[Change] = []
+    deadline = time.monotonic() + 60
+    while len(changes) < 2 and time.monotonic() < deadline:  # a busy machine ends a search before all changes are proven
+        changes = [one for one in (await explained(platform, "near", ChangeKind.TIER)).changes if one.kind is ChangeKind.TIER]
     assert [one.facts for one in changes] == [{"mode": "hard", "tier": 2, "of": 1}, {"mode": "soft", "tier": 0, "of": 0}]
     await run(platform, client, changes[0].command)
     await binds(client, "near-", 6)

@@ -50,7 +50,7 @@ def test_a_gang_that_does_not_run_says_what_its_pods_say(platform: Up) -> None:
     done = trial(platform, "--members", "3", "--cards", "8", "--timeout", "15")
     assert done.returncode == 124, done.stdout + done.stderr
     assert "0 of 3 pods run after 15 s" in done.stderr
-    assert "nodes are available" in done.stderr
+    assert "2 of 3 pods fit that have to start together" in done.stderr
     assert left(platform) == []
 
 

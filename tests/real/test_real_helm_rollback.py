@@ -159,7 +159,7 @@ def release(kubeconfig: Path) -> Iterator[Release]:
 def test_brokers_stay_through_an_upgrade_and_a_rollback_and_keep_all_keys(release: Release) -> None:
     release.install(*ONE, *READER)
     before, seeds = release.get("statefulset", "hbox-nats")["spec"], release.seeds()
-    assert {name for name, data in seeds.items() if not data} == {"hbox-bus-routes"}
+    assert {name for name, data in seeds.items() if not data} == {"hbox-bus-routes", "hbox-console-tls"}
     release.do("upgrade", *TWO, *READER, "--set", "settings.log_level=debug")
     assert release.get("statefulset", "hbox-nats")["spec"] == before
     assert set(release.images().values()) == {"one", "two"}

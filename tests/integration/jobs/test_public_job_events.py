@@ -39,6 +39,16 @@ async def collected(server: EmbeddedServer) -> AsyncIterator[list[dict[str, Any]
     await client.close()
 
 
+async def stored(server: EmbeddedServer) -> list[dict[str, Any]]:
+    """All public events that the stream has, each once: on a busy machine an ordered consumer may start again and deliver some twice."""
+    client = await nats.connect(server.url)
+    stream, context = "HBOX_CLOUDEVENTS", client.jetstream()
+    last = (await context.stream_info(stream)).state.last_seq
+    found = [json.loads((await context.get_msg(stream, number)).data or b"") for number in range(1, last + 1)]
+    await client.close()
+    return found
+
+
 def of(events: list[dict[str, Any]], name: str) -> list[str]:
     return [event["type"].split(".")[3] for event in events if event["data"]["name"] == name]
 
@@ -102,9 +112,10 @@ async def test_a_killed_publisher_omits_no_event_and_repeats_none_with_a_new_id(
                 await until(lambda after=killed_after: len(events) >= after, timeout_s=60)  # type: ignore[misc]
         with process("hbox_jobs", kubeconfig=kubeconfig, nats_url=nats.url):
             await until(lambda: all("finished" in of(events, name) for name in names), timeout_s=60)
+    kept = await stored(nats)
     for name in names:
-        assert of(events, name) == ["placed", "started", "finished"], name
-    assert len({event["id"] for event in events}) == len(events)
+        assert of(kept, name) == ["placed", "started", "finished"], name
+    assert len({event["id"] for event in kept}) == len(kept)
 
 
 @pytest.mark.parametrize("type_", [JobPhaseChanged])

@@ -84,6 +84,12 @@ def scattered(cluster: Cluster) -> None:
     assert len(cluster.run()) == 16
 
 
+def zones(cluster: Cluster) -> None:
+    """A node of zone a with cards, and one of zone b without."""
+    cluster.put_nodes([node(NODES[0], cards=8, model=MODEL, card_mib=MIB, shares=10, generation=2, labels={"zone": "a"})])
+    cluster.put_nodes([node("plain", cards=0, labels={"zone": "b"})])
+
+
 def nothing(_: Cluster) -> None:
     pass
 
@@ -109,6 +115,9 @@ SITUATIONS: list[tuple[Callable[[Cluster], None], Job, str, str]] = [
     (nothing, job("waits", cpu_milli=500_000), "change", "ResourceTooLarge"),
     (nothing, job("waits", cards=CardRequest(1, cores=0, memory_mib=200_000)), "change", "CardMemoryTooLarge"),
     (nothing, job("waits", cards=1, node_selector={"zone": "moon"}), "change", "NodeSelectorMismatch"),
+    (zones, job("waits", cpu_milli=500_000, node_selector={"zone": "a"}), "change", "ResourceTooLarge"),
+    (zones, job("waits", cards=9, node_selector={"zone": "a"}), "change", "NodeInsufficientDevice"),
+    (zones, job("waits", cards=1, node_selector={"zone": "b"}), "change", "NodeInsufficientDevice"),
     (nothing, job("waits", cards=1, queue="reserch"), "change", "QueueNotFound"),
     (nothing, job("waits", cards=8, queue="small"), "change", "QueueLimitTooSmall"),
 ]
@@ -149,6 +158,7 @@ FACTS: list[tuple[Callable[[Cluster], None], Job, dict[str, Fact]]] = [
         {"need_mib": 200_000, "largest_mib": MIB},
     ),
     (nothing, job("waits", cards=1, node_selector={"zone": "moon"}), {"key": "zone", "value": "moon", "known": []}),
+    (zones, job("waits", cards=1, node_selector={"zone": "b"}), {"cards": 1, "largest": 0}),
     (nothing, job("waits", cards=1, queue="defualt"), {"queue": "defualt", "nearest": "default"}),
     (
         nothing,

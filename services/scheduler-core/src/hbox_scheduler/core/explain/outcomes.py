@@ -29,6 +29,9 @@ PERMANENT = frozenset(
     )
 )
 
+#: Of these the rules by which the pod itself chooses nodes.
+CHOICES = frozenset((Label.NODE_POOL, Label.NODE_SELECTOR_MISMATCH, Label.NODE_AFFINITY_MISMATCH))
+
 #: Codes that the engine gives apart from labels of nodes and codes with which messages start.
 NODES_OUT_OF_SERVICE = "NodesOutOfService"
 NO_NODES = "NoNodes"

@@ -4,7 +4,7 @@ It depends on what the nodes are and not on what runs on them, so that it is kep
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -16,7 +16,7 @@ from ..cluster.columns import CONDITION_TAINTS
 from ..cluster.entities import Member
 from ..cluster.task import Task
 from ..explain.labels import Label
-from ..explain.outcomes import PERMANENT, RETURNING
+from ..explain.outcomes import CHOICES, PERMANENT, RETURNING
 from ..explain.reasons import first_failed
 from ..framework import Session
 from ..framework.basefits import FITS, capacity_when_empty, capacity_when_vacant
@@ -105,6 +105,15 @@ def lasting_rules(session: Session, member: Member) -> tuple[list[tuple[str, Boo
         elif label in PERMANENT:
             found.append((label, fails))
     return found, out
+
+
+def chosen_rows(rules: Iterable[tuple[str, Bools]], columns: Columns) -> Bools:
+    """`[N]`: nodes that the pod's own pool, selector and affinity choose; all nodes if they choose none. `rules`: as of `lasting_rules`."""
+    found = columns.alive[: columns.size].copy()
+    for label, fails in rules:
+        if label in CHOICES:
+            found &= ~fails
+    return found if found.any() else columns.alive[: columns.size]
 
 
 def _tolerates_but_conditions(columns: Columns, task: Task) -> Bools:

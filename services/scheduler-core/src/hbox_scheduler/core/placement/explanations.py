@@ -50,6 +50,7 @@ from ..framework.placing import Placing
 from ..framework.waiting import WaitReason
 from ..queueing.jobs import Entry
 from ..topology.constraints import constraint_of
+from .emptyroom import chosen_rows, lasting_rules
 from .headlines import domains, exceeded_limit, free_cards, wants_of
 
 
@@ -257,11 +258,11 @@ class Explainer:
         found.amount("cards", self._task.cards.count, float(largest) if isinstance(largest, int | float) else 0.0)
 
     def _device(self, found: Facts) -> None:
-        """The most cards of the kind that one node has."""
+        """The most cards of the kind that one of the nodes has that the pod chooses."""
         assert self._task.cards is not None
         vendor = VENDORS.of(self._task.requests)
         there = self._columns.card_index[: self._columns.size] >= 0
-        counts = np.where(self._alive, there.sum(axis=1), 0)
+        counts = np.where(chosen_rows(lasting_rules(self._session, self._member)[0], self._columns), there.sum(axis=1), 0)
         if vendor is not None:
             has = self._columns.allocatable[self._columns.resource(vendor.cards), : self._columns.size] > 0
             counts = np.where(has, counts, 0)

@@ -39,7 +39,7 @@ from ..framework import Session
 from ..framework.basefits import FITS
 from ..framework.waiting import WaitReason
 from ..topology.constraints import concerned, constraint_of
-from .emptyroom import EmptyRoom, EmptyRooms, lasting_rules, rooms_by_node
+from .emptyroom import EmptyRoom, EmptyRooms, chosen_rows, lasting_rules, rooms_by_node
 
 #: Labels of nodes whose cards pods hold.
 _HELD = (Label.CARDS_IN_USE, Label.CARDS_TOO_FEW, Label.CARD_EXCLUSIVE)
@@ -162,13 +162,14 @@ def exceeded_limit(session: Session, wants: Wants) -> tuple[QueueName, str, int,
 
 
 def _lack(session: Session, member: Member) -> str:
-    """The code of the rule that keeps the pod from all nodes even when they are empty and in service: of those nodes that come nearest."""
+    """The code of the rule that keeps the pod from all nodes even when they are empty and in service: of the nodes that it chooses itself, if there are any,
+    and of these of those that come nearest."""
     columns, task = session.columns, member.task
     empty, rows = columns.emptied(), slice(0, columns.size)
     lasting, _ = lasting_rules(session, member)
     fits = [found for fit in FITS for found in fit.failures(empty, rows, task)]
     first, failed, labels = first_failed([*lasting, *fits], columns.size)
-    relevant = columns.alive[rows] & (first >= 0)
+    relevant = chosen_rows(lasting, columns) & (first >= 0)
     if task.cards is not None and (with_cards := relevant & _has_cards(columns, task)).any():
         relevant = with_cards
     alone = relevant & (failed == 1)
