@@ -52,7 +52,7 @@ class ServerSource:
         return self._or_objects(lambda: self._why(job), lambda objects: objects.why(job))
 
     def queues(self) -> list[Item]:
-        return self._or_objects(lambda: self._items("/queues"), lambda objects: objects.queues())
+        return self._or_objects(self._queues, lambda objects: objects.queues())
 
     def queue(self, name: str) -> Item:
         """Parents and children are those that the user may see; recent usage and the number of pods are not served."""
@@ -117,6 +117,16 @@ class ServerSource:
             if wanted.limit is not None and len(found) >= wanted.limit:
                 break
         return found[: wanted.limit]
+
+    def _queues(self) -> list[Item]:
+        pages = list(self.server.pages(f"{API}/queues", {}, limit=PAGE))
+        others = (pages[-1].get("metadata") or {}).get("others") or {}
+        if hidden := others.get("queues", 0):
+            used = ", ".join(f"{amount} {resource}" for resource, amount in others["used"].items()) or "nothing"
+            notify(
+                f"hbox: {hidden} more queue{'s' if hidden > 1 else ''}, which you may not see, use{'' if hidden > 1 else 's'} {used}"
+            )
+        return [item for page in pages for item in page["items"]]
 
     def _why(self, job: str) -> Item:
         found = self._job(job)
