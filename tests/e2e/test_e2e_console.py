@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from hbox_common.kube import CONFIGMAPS, NAMESPACES, PODS, QUEUES, KubeClient, apply
 
+from .. import waiting
 from .platform_world import Up, up
 
 pytestmark = pytest.mark.e2e
@@ -123,3 +126,32 @@ async def test_no_name_of_others_is_in_any_answer(platform: Up) -> None:
         stream.close()
         assert "mine-pod" in "".join(texts)
         assert [name for name in PLANTED if name in "".join(texts)] == []
+
+
+async def test_running_jobs_stay_listed_after_a_crash_of_job_controller(platform: Up) -> None:
+    """No message announces them: they have no pods to place."""
+    async with (
+        KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="hbox-test") as client,
+        aiohttp.ClientSession() as session,
+    ):
+        url = (await client.json("GET", CONFIGMAPS.path("kube-public", "hbox-access")))["data"]["url"]
+
+        async def create(name: str) -> None:
+            manifest = _pod(name, "default", "default", 1)
+            manifest["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1"}}
+            await client.json("POST", PODS.path("default"), body=manifest)
+
+        async def runs(name: str) -> bool:
+            headers = {"Authorization": f"Bearer {ADMIN}"}
+            async with session.get(f"{url}/api/v1/jobs/default/{name}", headers=headers) as answer:
+                return str((await answer.json()).get("state")) == "RUNNING"
+
+        async def next_runs() -> bool:
+            assert await runs("kept")
+            return await runs("next")
+
+        await create("kept")
+        await waiting.until(lambda: runs("kept"), "a job runs", timeout_s=40)
+        os.kill(platform.pids()["job-controller"], signal.SIGKILL)
+        await create("next")
+        await waiting.until(next_runs, "the next one runs", timeout_s=40)

@@ -472,6 +472,7 @@ EXAMPLES: tuple[Event, ...] = (
         terms=(terms_of(_job),),
         demand=(demand_of(_job),),
         waits=(_wait,),
+        computed=False,
     ),
     PodsAsked(asker="quota-ledger", pods=(PodAsked(uid=_fact.uid, namespace="research", name="train-0"),)),
     PodsRead(pods=(PodRead(uid=_fact.uid, standing=PodStanding.HOLDS, node=_fact.node, message="as it should be"),)),

@@ -46,6 +46,8 @@ class World:
     pods: list[PodFact] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
     claims: list[Claim] = field(default_factory=list)
+    lists: int = 0  #: of jobs that were read
+    computed: bool = True
     console: Console | None = None
     health: Health = field(default_factory=lambda: Health("console"))
 
@@ -53,7 +55,8 @@ class World:
         verdicts = tuple(
             JobVerdict(job=job.id, message=self.reasons[job.name]) for job in self.jobs if job.name in self.reasons
         )
-        yield JobsPage(complete=True, jobs=tuple(self.jobs), pods=tuple(self.pods), verdicts=verdicts)
+        self.lists += 1
+        yield JobsPage(complete=True, computed=self.computed, jobs=tuple(self.jobs), pods=tuple(self.pods), verdicts=verdicts)
 
     async def _claims(self, _: ClaimsAsked) -> AsyncIterator[Event]:
         yield ClaimsPage(epoch=1, index=1, frozen=False, claims=tuple(self.claims))

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from hbox_common.clock import monotonic_s
-from hbox_common.events import JobsWaiting, JobVerdict
+from hbox_common.events import JobsPending, JobsWaiting, JobVerdict
+from hbox_common.model.shards import ONE_SHARD
 from hbox_console.api import JobDocument, JobList, NodeDocument, NodeList, Problem, QueueDocument, QueueList, WhoAmI
 
 from ...console_objects import a_claim, a_job, a_node, a_pod
@@ -154,6 +155,21 @@ async def test_pages_continue_and_tags_save_what_did_not_change(world: World) ->
         model = world.console.model
         await until(lambda: model.job_item(world.jobs[0].id, now=0.0)["reason"] == "no cards")
         assert (await world.ask("/api/v1/jobs", headers={"If-None-Match": headers["ETag"]}))[0] == 200
+
+
+async def test_a_list_of_jobs_is_not_used_while_some_are_missing(two_tenants: World) -> None:
+    async with two_tenants.running() as world:
+        listed, world.jobs, world.computed = world.jobs, [], False
+        before = world.lists
+        await world.bus.publish(JobsPending(jobs=(), anew=True), ONE_SHARD)
+        await until(lambda: world.lists >= before + 2)
+        assert len((await world.ask("/api/v1/jobs"))[1]["items"]) == 1
+        world.jobs, world.computed = [*listed, a_job("ns-a", "beta")], True
+
+        async def names() -> bool:
+            return [item["name"] for item in (await world.ask("/api/v1/jobs"))[1]["items"]] == ["ns-a/alpha", "ns-a/beta"]
+
+        await until(names)
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,16 @@ def test_a_snapshot_does_not_undo_what_messages_reported_since_its_request() -> 
     assert model.job_item(new.id, now=0.0)["reason"] == ""
 
 
+def test_a_deleted_job_that_was_never_announced_is_dropped() -> None:
+    model, held, runs = ReadModel(), a_job("a", "held"), a_job("a", "runs", waiting=0, bound=1)
+    model.on_jobs_snapshot([held, runs], [a_pod(runs)], {}, [], {})
+    model.on_deleted(held.id)
+    model.on_deleted(runs.id)
+    assert names(model, "a") == ["a/runs"], "pods of it are still there"
+    model.on_pods([a_pod(runs, phase=PodPhase.GONE)])
+    assert names(model, "a") == []
+
+
 def test_a_podgroup_without_pods_is_a_job_until_it_is_enqueued() -> None:
     model = ReadModel()
     model.on_groups([a_group("a", "gang")])

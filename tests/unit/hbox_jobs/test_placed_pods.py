@@ -7,7 +7,7 @@ from hbox_common.events import JobsAsked
 from hbox_common.kube import Freshness
 from hbox_common.model import LeavingPod, Match, MatchOperator, NodeName, NodeTerm
 from hbox_jobs.adapters.announcer import pages
-from hbox_jobs.core.jobs import Jobs
+from hbox_jobs.core.jobs import LAZY_S, Jobs
 from hbox_jobs.core.requests import Container
 from hbox_jobs.core.spec import PodSpec, Shape, shape_of
 from hbox_jobs.core.volumes import ClaimView, VolumeUse
@@ -122,3 +122,23 @@ def test_cards_allocated_by_another_scheduler_are_published_when_annotated() -> 
     jobs.pod(replace(pod("old", ours=False, shape=CARD, node="n1"), allocated={"NVIDIA": "GPU-a,NVIDIA,1,1:;"}), 1.0)
     [fact] = settle(jobs).facts
     assert fact.allocated == {"NVIDIA": "GPU-a,NVIDIA,1,1:;"}
+
+
+def test_a_list_is_not_computed_before_all_jobs_of_the_start_are() -> None:
+    """Jobs without pods to place are computed later than the others, and no message announces them."""
+    jobs = Jobs()
+
+    def listed() -> tuple[bool, list[str]]:
+        found = list(pages(JobsAsked(asker="s"), jobs, Freshness("1", 0.0), synced=True))
+        return all(page.computed for page in found), sorted(job.name for page in found for job in page.jobs)
+
+    jobs.pod(pod("runs", node="n1", status="Running"), 0.0)
+    jobs.pod(pod("waits"), 0.0)
+    assert listed() == (False, [])
+    jobs.listed()
+    jobs.take(0.0, 0.0)
+    assert listed() == (False, ["waits"])
+    jobs.take(LAZY_S, 0.0)
+    assert listed() == (True, ["runs", "waits"])
+    jobs.pod(pod("later", node="n1", status="Running"), 1.0)
+    assert listed()[0], "a job of later times is announced, or was computed before its pods were placed"

@@ -184,6 +184,7 @@ class JobController:
             await resumed
             await waits_read
             self.jobs.waits.keep(self.jobs.ids(), wall_s())
+            self.jobs.listed()
             log.info("synced", extra=dict(self.jobs.counts()))
             group.create_task(self._announcer.run())
             group.create_task(self._group_reader.run())

@@ -161,7 +161,8 @@ class JobsAsked(Event):
 @register
 class JobsPage(Event):
     """A page of job-controller's caches; `complete`: they were filled from the API, and its view of pods is fresh: it was proven complete `age_s` seconds ago,
-    up to `resource_version`. `why`: the fault, if not. `shard`: of its jobs, terms, demand and groups."""
+    up to `resource_version`. `why`: the fault, if not. `shard`: of its jobs, terms, demand and groups. `computed`: no job is missing; for a moment after
+    job-controller's start some are, which messages announce only where they have pods to place."""
 
     about: ClassVar = About(
         "hbox.v1.rpc.jobs.page",
@@ -189,6 +190,7 @@ class JobsPage(Event):
     why: str = ""
     shard: str = ONE_SHARD
     waits: tuple[JobWait, ...] = ()
+    computed: bool = True
 
 
 #: Pods in one question.

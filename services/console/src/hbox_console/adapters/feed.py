@@ -168,9 +168,9 @@ class Feed:
             except (Unavailable, InvalidRequest) as e:
                 log.info("jobs cannot be read yet: %s", e)
                 pages = []
-            if not pages or not all(page.complete for page in pages):
+            if not pages or not all(page.complete and page.computed for page in pages):
                 self._ask_jobs.set()
-                await asyncio.sleep(ASK_AGAIN_S)
+                await asyncio.sleep(ASK_AGAIN_S + monotonic_s() - began)
                 continue
             jobs, shards = [job for page in pages for job in page.jobs], shards_of(pages)
             for start in range(0, len(jobs), AT_ONCE):  # requests are answered in between
@@ -239,9 +239,11 @@ class Feed:
         for delivery in deliveries:
             event = delivery.event
             self._history.add(delivery.sequence, delivery.stored_at, event)
-            if isinstance(event, JobPhaseChanged) and event.phase in _LIVE and not self._model.knows_job(event.job):
-                self._ask_jobs.set()
             if isinstance(event, JobPhaseChanged):
+                if event.phase is JobPhase.DELETED:
+                    self._model.on_deleted(event.job)
+                elif event.phase in _LIVE and not self._model.knows_job(event.job):
+                    self._ask_jobs.set()
                 self._model.names.mention(event.namespace, event.name)
             elif isinstance(event, EvictionReceipt):
                 for pod in event.pods:

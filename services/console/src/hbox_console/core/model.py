@@ -197,6 +197,13 @@ class ReadModel:
             self._mark("job", id_)
             self._settle(entry)
 
+    def on_deleted(self, id_: JobId) -> None:
+        """A job that job-controller did not announce (its namespace had too many) is not withdrawn either."""
+        entry = self.jobs.get(id_)
+        if entry is not None and not any(pod.phase.holds for pod in entry.pods.values()):
+            self._mark("job", id_)
+            self._drop(id_)
+
     def on_verdicts(self, verdicts: Iterable[JobVerdict]) -> None:
         for verdict in verdicts:
             entry = self.jobs.get(verdict.job)

@@ -241,6 +241,7 @@ def pages(
         resource_version=seen.resource_version,
         age_s=min(seen.age_s, MOST_AGE_S),
         why=seen.why[:MOST_WHY],
+        computed=jobs.computed,
     )
     wanted: list[JobsPage] = []
     for shard in (asked.shard,) if asked.shard else jobs.routing.shards.names:

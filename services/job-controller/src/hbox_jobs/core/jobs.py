@@ -141,6 +141,7 @@ class Jobs:
         self._most_pending, self._most_pending_mib = most_pending, most_pending_mib
         self._intake = Intake(most_pending, most_pending_mib << 20)
         self._doubtful: set[str] = set()  #: jobs that an earlier process may have published
+        self._uncomputed: set[str] | None = None  #: of the jobs listed at the start; None: they are not listed yet
         self.crowd: frozenset[str] = (
             frozenset()
         )  #: crowded namespaces: those with many jobs in the last batch, if the others had few
@@ -175,6 +176,15 @@ class Jobs:
                 self._urgent.discard(key)
             for key in oldest:
                 self._mark(key, 0.0, urgent=True)
+
+    def listed(self) -> None:
+        """All objects of the start are known. Jobs without pods to place are computed last, and no message announces them."""
+        self._uncomputed = {*self._urgent, *self._lazy}
+
+    @property
+    def computed(self) -> bool:
+        """Whether `jobs` has all jobs that were listed at the start."""
+        return self._uncomputed is not None and not self._uncomputed
 
     def _age(self, key: str) -> float:
         record = self._records.get(key)
@@ -655,10 +665,13 @@ class Jobs:
                 break
             record = self._records.get(key)
             if record is None:
+                self._computed(key)
                 continue
             settled.append(record)
             record.settled_at = now
             job = self._settle(record, withdrawn, wall, now)
+            if record.job is not None or key not in self._records:  # else its PodGroup is to be read first
+                self._computed(key)
             if job is not None:
                 pending.append(job)
                 pods += sum(len(task.pods) for task in job.tasks)
@@ -687,6 +700,10 @@ class Jobs:
             left=tuple(self._left),
             groups_left=tuple(self._groups_left),
         )
+
+    def _computed(self, key: str) -> None:
+        if self._uncomputed:
+            self._uncomputed.discard(key)
 
     def take_phases(self, limit: int, *, now: float, rest_s: float = 0.0) -> list[Entered]:
         """Phases that were entered `rest_s` ago or earlier, at most one of a job, of namespaces in turns. `now`: seconds since the epoch.
