@@ -91,12 +91,16 @@ def why(running: Up, space: str) -> dict[str, str]:
     return {name: str(job["reason"]) for job in jobs for there, _, name in [job["name"].partition("/")] if there == space}
 
 
-async def told(running: Up, space: str, name: str, what: str) -> str:
-    def reason() -> str:
-        said = why(running, space).get(name, "")
-        return said if what in said else ""
+async def reason_with(running: Up, space: str, name: str, part: str) -> str:
+    """The waiting job's reason, once it contains `part`."""
 
-    return str(await asyncio.to_thread(until, reason, timeout_s=20, what=f"{name} is told {what}, not {why(running, space)}"))
+    def reason() -> str:
+        found = why(running, space).get(name, "")
+        return found if part in found else ""
+
+    return str(
+        await asyncio.to_thread(until, reason, timeout_s=20, what=f"reason of {name} with {part}: {why(running, space)}")
+    )
 
 
 async def test_of_two_pods_with_two_cards_of_2000_mib_one_runs_and_the_other_after_it(platform: Up, client: KubeClient) -> None:
@@ -105,11 +109,11 @@ async def test_of_two_pods_with_two_cards_of_2000_mib_one_runs_and_the_other_aft
     await submit(client, "team-a", "first", cards=2, memory=2000)
     await comes(client, "team-a", {"first"})
     await submit(client, "team-a", "second", cards=2, memory=2000)
-    said = (
+    expected = (
         "0/2 nodes are available: 2 ResourceQuotaNotFit; ResourceQuota cards of namespace team-a allows 4000 of limits.nvidia.com/gpumem, "
         "4000 are in use and 4000 more are asked for"
     )
-    await told(platform, "team-a", "second", said)
+    await reason_with(platform, "team-a", "second", expected)
     assert (await placed(client, "team-a")).keys() == {"first"}
 
     [item] = platform.json("quota", "ls", "-n", "team-a")["items"]
@@ -128,13 +132,13 @@ async def test_of_two_pods_with_two_cards_of_2000_mib_one_runs_and_the_other_aft
 async def test_what_holds_survives_the_death_of_ledger_and_scheduler(platform: Up, client: KubeClient) -> None:
     """The second of before runs. Both are killed while a third waits, and know the same afterwards."""
     await submit(client, "team-a", "third", cards=1, memory=2000)
-    await told(platform, "team-a", "third", "ResourceQuota cards of namespace team-a")
+    await reason_with(platform, "team-a", "third", "ResourceQuota cards of namespace team-a")
     for name in ("quota-ledger", "scheduler-core"):
         os.kill(platform.pids()[name], signal.SIGKILL)
     await submit(client, "team-a", "plain")
     await submit(client, "team-b", "free", cards=1, memory=1000)
     await comes(client, "team-b", {"free"})
-    await told(platform, "team-a", "third", "4000 are in use and 2000 more are asked for")
+    await reason_with(platform, "team-a", "third", "4000 are in use and 2000 more are asked for")
     assert (await comes(client, "team-a", {"second", "plain"})).keys() == {"second", "plain"}
     change = platform.json("quota", "set", "team-a", "--gpumem", "3000", "--dry-run")
     assert (change["over"], change["waitingJobs"]) == ({MEM: 1000}, 1)
@@ -163,17 +167,17 @@ async def test_a_percentage_goes_to_the_card_that_the_quota_pays_for(platform: U
     places = await comes(client, "team-b", set(parts))
     assert set(places.values()) == {"small"}
     await submit(client, "team-b", "dear", cards=1, percent=100)
-    said = await told(platform, "team-b", "dear", "1 CardsInUse, 1 ResourceQuotaNotFit")
-    assert "allows 2500 of limits.nvidia.com/gpumem, 1500 are in use and 2000 more are asked for" in said
+    reason = await reason_with(platform, "team-b", "dear", "1 CardsInUse, 1 ResourceQuotaNotFit")
+    assert "allows 2500 of limits.nvidia.com/gpumem, 1500 are in use and 2000 more are asked for" in reason
     table = platform.hbox("quota", "ls")
     assert table.returncode == 0
     assert "team-b     cards  nvidia.com/gpumem" in table.stdout
 
 
-async def test_a_quota_that_cannot_be_read_is_told_to_those_who_wait(platform: Up, client: KubeClient) -> None:
+async def test_reasons_of_waiting_jobs_state_the_fault_of_an_unreadable_quota(platform: Up, client: KubeClient) -> None:
     await limit(client, "team-b", "4Gi", "PATCH")
     fault = "limits.nvidia.com/gpumem is 4Gi; write a plain number"
-    await told(platform, "team-b", "dear", fault)
+    await reason_with(platform, "team-b", "dear", fault)
     [item] = platform.json("quota", "ls", "-n", "team-b")["items"]
     assert fault in item["fault"]
     await client.json("DELETE", RESOURCEQUOTAS.path("team-b", "cards"))

@@ -257,12 +257,12 @@ async def test_an_api_that_refuses_is_an_error_and_not_a_wait(api: Any, client: 
 
 
 @pytest.mark.parametrize("lacking", [("GET",), ("POST", "PUT")])
-async def test_a_right_that_is_lacking_is_told_and_waited_for(
+async def test_a_missing_right_is_reported_once_and_retried(
     client: KubeClient, book: LeaseBook, lacking: tuple[str, ...]
 ) -> None:
     book.lacking = lacking
-    told: list[str] = []
-    mine = Lease(client, "hbox", "ledger", "a", duration_s=1, report=told.append)
+    reports: list[str] = []
+    mine = Lease(client, "hbox", "ledger", "a", duration_s=1, report=reports.append)
 
     async def hold() -> None:
         async with mine.hold():
@@ -270,21 +270,21 @@ async def test_a_right_that_is_lacking_is_told_and_waited_for(
 
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
         tasks.create_task(hold())
-        await until(lambda: told)
+        await until(lambda: reports)
         await asyncio.sleep(0.3)
-        assert len(told) == 1
-        assert "cannot do that" in told[0]
+        assert len(reports) == 1
+        assert "cannot do that" in reports[0]
         book.lacking = ()
 
 
-async def test_who_stands_by_says_when_it_could_take_the_lease_again(client: KubeClient, book: LeaseBook) -> None:
-    told: list[str] = []
+async def test_a_standby_reports_that_its_right_is_back(client: KubeClient, book: LeaseBook) -> None:
+    reports: list[str] = []
     async with lease(client, "a").hold(), asyncio.TaskGroup() as tasks:
         book.lacking = ("GET",)
-        standby = tasks.create_task(_hold(Lease(client, "hbox", "ledger", "b", duration_s=1, report=told.append)))
-        await until(lambda: told)
+        standby = tasks.create_task(_hold(Lease(client, "hbox", "ledger", "b", duration_s=1, report=reports.append)))
+        await until(lambda: reports)
         book.lacking = ()
-        await until(lambda: told[1:] == [""])
+        await until(lambda: reports[1:] == [""])
         standby.cancel()
 
 

@@ -162,9 +162,9 @@ async def test_instances_are_made_where_the_record_has_them_and_no_two_overlap(k
 
 @pytest.mark.parametrize("mode", ["hami-core", "mig"])
 def test_its_register_is_read_as_these_cards(mode: str) -> None:
-    told = Cards(NODE, count=2, mode=mode)
-    cards = VENDORS.kind("NVIDIA").register(NodeReport(NODE, annotations={NVIDIA.register: told.register()}))
+    plugin_cards = Cards(NODE, count=2, mode=mode)
+    cards = VENDORS.kind("NVIDIA").register(NodeReport(NODE, annotations={NVIDIA.register: plugin_cards.register()}))
     assert [(card.uuid, card.memory_mib, card.effective_traits.mode) for card in cards] == [
-        (uuid, 40_960, mode) for uuid in told.uuids()
+        (uuid, 40_960, mode) for uuid in plugin_cards.uuids()
     ]
     assert [len(card.effective_traits.profiles) for card in cards] == [4 if mode == "mig" else 0] * 2

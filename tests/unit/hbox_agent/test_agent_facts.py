@@ -1,4 +1,4 @@
-"""What is told of a node, and when."""
+"""Published facts of a node, and when they are due."""
 
 import json
 from contextlib import suppress
@@ -34,44 +34,44 @@ def pod(name: str, *ids: str, numa: tuple[int, ...] = (0,), cpus: tuple[int, ...
     return PodResources("team", name, (ContainerResources("main", devices, cpus),))
 
 
-def told(*pods: PodResources, uids: dict[tuple[str, str], str] | None = None) -> NodeDevices:
+def facts_of(*pods: PodResources, uids: dict[tuple[str, str], str] | None = None) -> NodeDevices:
     return node_devices(N, pods, AllocatableResources(), uids or {}, at=1.0)
 
 
 def test_devices_of_one_place_are_one_value_and_the_order_is_ours() -> None:
-    assert told(pod("b", "g3", "g1"), pod("a", "g2", cpus=(9, 8, 1))).holds == (
+    assert facts_of(pod("b", "g3", "g1"), pod("a", "g2", cpus=(9, 8, 1))).holds == (
         ContainerHolds("team", "a", "main", (DeviceIds(GPU, ("g2",), (0,)),), "1,8-9"),
         ContainerHolds("team", "b", "main", (DeviceIds(GPU, ("g1", "g3"), (0,)),)),
     )
 
 
 def test_who_has_nothing_of_its_own_is_not_in_it() -> None:
-    assert told(PodResources("team", "web", (ContainerResources("main"),))).holds == ()
+    assert facts_of(PodResources("team", "web", (ContainerResources("main"),))).holds == ()
 
 
-def test_memory_is_told_with_its_place() -> None:
+def test_memory_is_published_with_its_numa_node() -> None:
     kept = ContainerResources("main", memory=(ContainerMemory("memory", 2**30, (1,)),))
-    assert told(PodResources("team", "db", (kept,))).holds[0].memory == (HeldMemory("memory", 2**30, (1,)),)
+    assert facts_of(PodResources("team", "db", (kept,))).holds[0].memory == (HeldMemory("memory", 2**30, (1,)),)
 
 
 def test_a_uid_stands_there_only_where_all_devices_agree_on_it() -> None:
     uids = {(GPU, "g1"): "u1", (GPU, "g2"): "u1", (GPU, "g3"): "u2"}
-    assert told(pod("a", "g1", "g2"), uids=uids).holds[0].uid == "u1"
-    assert told(pod("a", "g1", "g3"), uids=uids).holds[0].uid == ""
-    assert told(pod("a", "g1", "g4"), uids=uids).holds[0].uid == ""
+    assert facts_of(pod("a", "g1", "g2"), uids=uids).holds[0].uid == "u1"
+    assert facts_of(pod("a", "g1", "g3"), uids=uids).holds[0].uid == ""
+    assert facts_of(pod("a", "g1", "g4"), uids=uids).holds[0].uid == ""
 
 
 def test_what_no_message_takes_is_counted() -> None:
     many = [pod(f"p{i:04}", f"g{i}") for i in range(MAX_CONTAINERS + 3)]
-    found = told(*many)
+    found = facts_of(*many)
     assert (len(found.holds), found.left_out) == (MAX_CONTAINERS, 3)
-    wide = told(pod("a", *(f"g{i}" for i in range(MAX_IDS + 1))))
+    wide = facts_of(pod("a", *(f"g{i}" for i in range(MAX_IDS + 1))))
     assert (wide.holds, wide.left_out) == ((), 1)
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\x1b[2J", "a\nb"])
 def test_a_name_that_is_not_plain_is_left_out(name: str) -> None:
-    assert told(pod(name, "g1")) == replace(told(), left_out=1)
+    assert facts_of(pod(name, "g1")) == replace(facts_of(), left_out=1)
 
 
 def checkpoint(devices: Any) -> bytes:
@@ -136,14 +136,14 @@ def test_no_checkpoint_does_anything_but_say_that_it_is_none(content: Any) -> No
 
 
 def state(at: float, *pods: PodResources) -> NodeDevices:
-    return replace(told(*pods), at=at)
+    return replace(facts_of(*pods), at=at)
 
 
-def test_only_what_differs_is_said_and_everything_now_and_then() -> None:
+def test_facts_are_published_on_changes_and_after_republish_s() -> None:
     publication = Publication(N)
     assert publication.due(now=0.0) is None, "nothing is known"
     publication.answered(state(1.0))
-    assert publication.due(now=1.0) == state(1.0), "that nobody holds anything is news"
+    assert publication.due(now=1.0) == state(1.0), "a first answer without holders is published"
     publication.published = state(1.0)
     publication.answered(state(9.0))
     assert publication.due(now=9.0) is None
@@ -154,7 +154,7 @@ def test_only_what_differs_is_said_and_everything_now_and_then() -> None:
     assert publication.due(now=10.0 + REPUBLISH_S) == state(10.0 + REPUBLISH_S, pod("a", "g1"))
 
 
-def test_what_the_stream_has_already_is_not_said_after_a_restart() -> None:
+def test_facts_in_the_stream_are_not_published_again_after_a_restart() -> None:
     publication = Publication(N, published=state(1.0, pod("a", "g1")))
     publication.answered(state(5.0, pod("a", "g1")))
     assert publication.due(now=5.0) is None
@@ -259,7 +259,7 @@ def test_no_state_of_a_memory_manager_does_anything_but_say_that_it_is_none(cont
 
 def test_a_name_or_id_that_is_no_utf_8_leaves_out_its_container_and_no_other() -> None:
     torn = text(b"g\xff1")
-    assert told(pod("a", "g1"), pod("b", torn)) == replace(told(pod("a", "g1")), left_out=1)
+    assert facts_of(pod("a", "g1"), pod("b", torn)) == replace(facts_of(pod("a", "g1")), left_out=1)
     given = AllocatableResources((ContainerDevices(GPU, (torn, "g2"), (0,)), ContainerDevices(torn, ("x",), (0,))))
     found = node_devices(N, (), given, {}, at=1.0)
     assert ([part.ids for part in found.allocatable], found.left_out) == ([("g2",)], 2)

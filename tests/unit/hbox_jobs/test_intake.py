@@ -138,7 +138,7 @@ def test_what_kubernetes_is_told_goes_by_turns_of_namespaces_too() -> None:
     assert queue.take(2.0, 9) == ["f1", "f2", "f3", "f4"]
 
 
-def test_beyond_so_many_of_a_namespace_jobs_are_held_back_and_told_why() -> None:
+def test_jobs_beyond_the_limit_of_a_namespace_are_held_back_with_a_message() -> None:
     jobs = Jobs(most_pending=2)
     feedback = Feedback(jobs)
     flood(jobs, 4)
@@ -147,10 +147,10 @@ def test_beyond_so_many_of_a_namespace_jobs_are_held_back_and_told_why() -> None
     assert sorted(names(batch.pending)) == ["f0", "f1", "one"]
     for record in batch.settled:
         feedback.settled(record, 0.0)
-    told = {write.name: write.message for write in feedback.conditions(2.0, 9)}
-    assert set(told) == {"f2", "f3"}
+    messages = {write.name: write.message for write in feedback.conditions(2.0, 9)}
+    assert set(messages) == {"f2", "f3"}
     assert all(
-        text.startswith(f"wait: NamespaceFull: the namespace has too many waiting jobs: {HELD}") for text in told.values()
+        text.startswith(f"wait: NamespaceFull: the namespace has too many waiting jobs: {HELD}") for text in messages.values()
     )
     assert {event.name for event in feedback.events(2.0, 9)} == {"f2", "f3"}
 
@@ -243,7 +243,7 @@ def large(name: str, mib: float, **fields: Any) -> Any:
     return replace(made, shape=replace(made.shape, key=f"of {name}", written=int(mib * 2**20)))
 
 
-def test_jobs_that_say_more_together_than_a_namespace_may_are_held_back_and_told_why() -> None:
+def test_jobs_whose_pods_exceed_the_bytes_of_a_namespace_are_held_back_with_a_message() -> None:
     jobs = Jobs(most_pending=20, most_pending_mib=2)
     feedback = Feedback(jobs)
     for i in range(4):
@@ -253,10 +253,10 @@ def test_jobs_that_say_more_together_than_a_namespace_may_are_held_back_and_told
     assert sorted(names(batch.pending)) == ["f0", "f1", "one"]
     for record in batch.settled:
         feedback.settled(record, 0.0)
-    told = {write.name: write.message for write in feedback.conditions(2.0, 9)}
-    assert set(told) == {"f2", "f3"}
-    assert all("namespace flood has jobs that wait for places whose pods say 2 MiB" in text for text in told.values())
-    assert all("HBOX_PENDING_MIB_PER_NAMESPACE" in text for text in told.values())
+    messages = {write.name: write.message for write in feedback.conditions(2.0, 9)}
+    assert set(messages) == {"f2", "f3"}
+    assert all("namespace flood has jobs that wait for places whose pods say 2 MiB" in text for text in messages.values())
+    assert all("HBOX_PENDING_MIB_PER_NAMESPACE" in text for text in messages.values())
     jobs.pod_gone(PodUid("uid-f0"), 1.0)
     assert names(jobs.take(1.0, WALL).pending) == ["f2"]
     jobs.validate()
