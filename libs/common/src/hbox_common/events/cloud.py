@@ -4,16 +4,16 @@ A body contains the attributes and `data`. The attributes that are constant for 
 codec. `source` and `id` identify an event for ever: a publisher that repeats an event after a crash repeats both, and a consumer drops the repetition.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import ConfigDict, Field
 
 from hbox_common.model import CardId, CardSlice, NodeName
 
-from .base import About, Event, Stream
+from .base import About, Event, Stream, register
 
 #: Of one event: nodes, and cards of one node, that are listed. The counts cover all.
 MOST_NODES, MOST_CARDS = 64, 16
@@ -23,7 +23,7 @@ MOST_TEXT = 1000
 
 
 class CloudEvent(Event):
-    """Base of the public events. `kind` is the domain and the event, `entity` the attribute `subject`. Subclasses narrow `data`."""
+    """Base of the public events, which `public` declares. `kind` is the domain and the event, `entity` the attribute `subject`. Subclasses narrow `data`."""
 
     model_config = ConfigDict(populate_by_name=True, defer_build=True)  # most programs use none of them
 
@@ -83,9 +83,18 @@ class CloudEvent(Event):
         }
 
 
-def public(kind: str, writer: str, keys: str = "{queue}.{job}") -> About:
-    """The properties of a public event: `kind` is <domain>.<event>."""
-    return About(f"hbox.v2.event.{kind}.{keys}", Stream.CLOUD_EVENTS, (writer,), ("integrators", "cli"))
+C = TypeVar("C", bound=type[CloudEvent])
+
+
+def public(kind: str, writer: str, keys: str = "{queue}.{job}") -> Callable[[C], C]:
+    """Class decorator of a public event: `kind` is <domain>.<event>, `keys` the end of its subjects."""
+
+    def declare(event: C) -> C:
+        event.kind = kind
+        event.about = About(f"hbox.v2.event.{kind}.{keys}", Stream.CLOUD_EVENTS, (writer,), ("integrators", "cli"))
+        return register(event)
+
+    return declare
 
 
 def rfc3339(at: float) -> str:

@@ -1,11 +1,9 @@
 """The public events (`cloud`). They carry codes instead of sentences, and no name of another tenant: readers of a queue receive the events of that queue."""
 
 from enum import StrEnum
-from typing import ClassVar
 
 from hbox_common.model import JobId, NodeName, PlanId, QueueName, RefusalReason, Resources
 
-from .base import register
 from .cloud import CloudEvent, Data, Places, public
 from .public import EvictionRule
 
@@ -20,21 +18,17 @@ class JobPlacement(Places):
     attempt: int  #: 1 for the first placement; an eviction or a loss of pods ends an attempt
 
 
-@register
+@public("job.placed", "job-controller")
 class JobPlaced(CloudEvent):
     """All members of a job have nodes."""
 
-    kind: ClassVar = "job.placed"
-    about: ClassVar = public(kind, "job-controller")
     data: JobPlacement
 
 
-@register
+@public("job.started", "job-controller")
 class JobStarted(CloudEvent):
     """The minimum of a job's pods runs."""
 
-    kind: ClassVar = "job.started"
-    about: ClassVar = public(kind, "job-controller")
     data: JobPlacement
 
 
@@ -50,12 +44,10 @@ class JobEnding(JobPlacement):
     code: JobEnd
 
 
-@register
+@public("job.finished", "job-controller")
 class JobFinished(CloudEvent):
     """A job ended: its pods succeeded or failed, or its objects were deleted."""
 
-    kind: ClassVar = "job.finished"
-    about: ClassVar = public(kind, "job-controller")
     data: JobEnding
 
 
@@ -70,12 +62,10 @@ class JobRejection(Data):
     message: str  #: about the job's own objects; MOST_TEXT characters at most
 
 
-@register
+@public("job.rejected", "job-controller")
 class JobRejected(CloudEvent):
     """A job cannot start as it is written, whatever becomes free. It is published once per job and code."""
 
-    kind: ClassVar = "job.rejected"
-    about: ClassVar = public(kind, "job-controller")
     data: JobRejection
 
 
@@ -93,12 +83,10 @@ class JobEviction(Places):
     notice_s: int = -1  #: seconds that each pod has at most after its eviction notice; -1: as long as it requests
 
 
-@register
+@public("job.evicted", "quota-ledger")
 class JobEvicted(CloudEvent):
     """Pods of a job are being evicted. It is published with the decision, before the pods stop."""
 
-    kind: ClassVar = "job.evicted"
-    about: ClassVar = public(kind, "quota-ledger")
     data: JobEviction
 
 
@@ -112,12 +100,10 @@ class Reclaim(Places):
     plan: PlanId
 
 
-@register
+@public("queue.reclaimed", "quota-ledger")
 class QueueReclaimed(CloudEvent):
     """A queue takes back resources from other queues: the evictions are decided."""
 
-    kind: ClassVar = "queue.reclaimed"
-    about: ClassVar = public(kind, "quota-ledger")
     data: Reclaim
 
 
@@ -139,12 +125,10 @@ class QuotaChange(Data):
     new: QueueQuota | None = None
 
 
-@register
+@public("queue.quota_changed", "quota-ledger")
 class QuotaChanged(CloudEvent):
     """The amounts of a queue changed, or the queue was created or deleted. The ledger applies the new amounts from then on."""
 
-    kind: ClassVar = "queue.quota_changed"
-    about: ClassVar = public(kind, "quota-ledger")
     data: QuotaChange
 
 
@@ -154,12 +138,10 @@ class PlanRefusal(Data):
     code: RefusalReason
 
 
-@register
+@public("queue.refused", "quota-ledger")
 class PlanRefused(CloudEvent):
     """The ledger refused a plan for a job of the queue."""
 
-    kind: ClassVar = "queue.refused"
-    about: ClassVar = public(kind, "quota-ledger")
     data: PlanRefusal
 
 
@@ -170,10 +152,8 @@ class NodeDrain(Data):
     reason: str = ""  #: likewise; MOST_TEXT characters at most
 
 
-@register
+@public("node.drained", "quota-ledger", "_.{node}")
 class NodeDrained(CloudEvent):
     """The last pod of a cordoned node ended that HBox placed or that holds cards."""
 
-    kind: ClassVar = "node.drained"
-    about: ClassVar = public(kind, "quota-ledger", "_.{node}")
     data: NodeDrain
