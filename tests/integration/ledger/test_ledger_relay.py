@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select
 
 from hbox_common.errors import Unavailable
-from hbox_common.events import BindDecided, Event, QuotaChanged
+from hbox_common.events import BindDecided, Event, QuotaChanged, Stream
 from hbox_common.model import Queue, QueueName
 from hbox_ledger import relay
 from hbox_ledger.adapters import tables
@@ -21,10 +21,11 @@ from .conftest import Kit, Recorder, Running
 @dataclass
 class Broker(Recorder):
     away: bool = True
+    missing: Stream | None = None  #: stream that stores nothing
 
     async def publish_raw(self, type_: type[Event], body: bytes, *keys: str, message_id: str) -> None:
-        if self.away:
-            raise Unavailable("nobody is there")
+        if self.away or type_.about.stream is self.missing:
+            raise Unavailable("no stream stores it")
         await super().publish_raw(type_, body, *keys, message_id=message_id)
 
 
@@ -149,3 +150,20 @@ async def test_a_public_event_that_is_published_again_after_a_crash_has_the_same
         assert [(one.data.old.deserved, one.data.new.deserved) for one in found] == [
             ({"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 5})
         ]
+
+
+async def test_decisions_are_repeated_while_the_stream_of_public_events_stores_nothing(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as running, relaying(running) as broker:
+        broker.away, broker.missing = False, Stream.CLOUD_EVENTS
+        await running.open()
+        await running.ledger.set_queues(*(Queue(QueueName(f"q{number}")) for number in range(20)))  # more than the lane holds
+        plan = kit.plan("p", ("pod", "n0", ()))
+        await running.propose(plan.model_copy(update={"deadline_s": 3600.0}))
+
+        def binds() -> int:
+            return sum(isinstance(event, BindDecided) for _, event in broker.sent)
+
+        await until(lambda: binds() == 1)
+        running.clock[0] += 120.0
+        await running.ledger.tick()
+        await until(lambda: binds() == 2)

@@ -338,7 +338,9 @@ class Ledger:
             metrics.CARDS_FOLLOWED.inc(kubelet_cards.move(self.state, step, one))
         lifecycle.find_cards(self.state, step)
         lifecycle.tick(self.state, step)
-        if self._relay.reaches:  # otherwise the message waits in the outbox, and would be added again every two minutes
+        if self._relay.reaches(
+            Stream.DECISIONS
+        ):  # otherwise the message waits in the outbox, and would be added again every two minutes
             lifecycle.send_again(self.state, step)
 
     @property

@@ -70,14 +70,13 @@ class Relay:
         self._last = dict.fromkeys(LANES, (0, 0))  #: the letter that came into each last
         self._more = dict.fromkeys(LANES, False)  #: whether the outbox has letters behind that one
         self._came = dict.fromkeys(LANES, False)  #: while the outbox was read
-        self._refused = 0  #: publishing now, and not taken by the broker when it was tried last
+        self._refused = dict.fromkeys(LANES, 0)  #: messages being published whose last attempt failed
         self._sent: deque[Letter] = deque()
         self._held: set[str] = set()  #: ids of letters in the lanes or published and not deleted yet
 
-    @property
-    def reaches(self) -> bool:
-        """Whether the broker takes what is published."""
-        return not self._refused and not any(self._more.values())
+    def reaches(self, stream: Stream) -> bool:
+        """Whether the stream stores what is published."""
+        return not self._refused[stream] and not self._more[stream]
 
     def restore(self, letters: Sequence[Letter]) -> None:
         """Take in the first of the outbox that is not held yet: left by an earlier run, or by a commit that was thought to have failed. What is behind these
@@ -134,7 +133,7 @@ class Relay:
             metrics.OUTBOX.set(sum(queue.qsize() for queue in self._lanes.values()))
             async with asyncio.TaskGroup() as group:
                 for outgoing in batch:
-                    group.create_task(self._deliver(outgoing))
+                    group.create_task(self._deliver(stream, outgoing))
             self._bytes[stream] -= sum(len(outgoing.body) for outgoing in batch)
             self._sent.extend(outgoing.letter for outgoing in batch if outgoing.letter is not None)
 
@@ -155,13 +154,13 @@ class Relay:
                 self._put(stream, outgoing)
         self._more[stream] = self._came[stream] or len(letters) == READ
 
-    async def _deliver(self, outgoing: Outgoing) -> None:
+    async def _deliver(self, stream: Stream, outgoing: Outgoing) -> None:
         refused = False
 
         def waits(e: Unavailable) -> None:
             nonlocal refused
             log.warning("outbox: %s waits: %s", outgoing.event.ce_type(), e)
-            self._refused += not refused
+            self._refused[stream] += not refused
             refused = True
 
         try:
@@ -178,7 +177,7 @@ class Relay:
         except InvalidRequest as e:  # it would block its lane forever; snapshots and re-sent decisions repeat its content
             log.error("outbox: %s is dropped: %s", outgoing.event.ce_type(), e)
         finally:
-            self._refused -= refused
+            self._refused[stream] -= refused
 
     async def _forget(self) -> NoReturn:
         while True:
