@@ -1,5 +1,6 @@
 """Public events of a job's life, as they follow from its phases."""
 
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -124,6 +125,32 @@ def test_a_gang_whose_podgroup_does_not_exist_yet_is_not_rejected() -> None:
     jobs.group(group(min_member=1), 0.0)
     settle(jobs)
     assert not [one for one in jobs.phases if one.rejected]
+
+
+def test_a_gang_that_lacks_pods_is_not_rejected() -> None:
+    jobs = Jobs()
+    jobs.pod(pod("a"), 0.0)
+    settle(jobs)
+    jobs.verdict(JobVerdict(job="uid-a", message="1 of 2 pods exist", code="GangIncomplete", outcome="change"), 0.0)
+    settle(jobs)
+    assert not [one for one in jobs.phases if one.rejected]
+
+
+def test_pods_of_a_deleted_podgroup_have_no_public_events_until_it_is_created_again() -> None:
+    jobs, stages = Jobs(), defaultdict[str, Stage](Stage)
+
+    def published() -> list[str]:
+        settle(jobs)
+        entered = [one for _ in range(3) for one in jobs.take_phases(9, now=WALL)]
+        return [event.id for one in entered for event in stages[one.job].follow(one)]
+
+    jobs.group(group(min_member=1), 0.0)
+    jobs.pod(pod("a", group="g", node="n1", status="Running"), 0.0)
+    assert published() == ["uid-g.1.placed", "uid-g.1.started"]
+    jobs.group_gone("ml/g", "uid-g", 1.0)
+    assert published() == ["uid-g.1.finished"]
+    jobs.group(group(min_member=1, uid="again"), 2.0)
+    assert published() == ["again.1.placed", "again.1.started"]
 
 
 def test_a_deleted_job_is_finished_with_its_last_places() -> None:

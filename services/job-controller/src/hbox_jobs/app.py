@@ -214,7 +214,7 @@ class JobController:
                 rate_per_s=self._settings.phases_per_s,
             )
             group.create_task(phases.run())
-            group.create_task(phases.finish_deleted(self._settings.instance))
+            group.create_task(phases.finish_deleted())
             for task in self._feedback_tasks():
                 group.create_task(task)
 

@@ -17,7 +17,9 @@ class JobControllerSettings(Settings):
         50.0, gt=0, description="Maximum status writes per second, separately for pods and PodGroups."
     )
     events_per_s: float = Field(100.0, gt=0, description="Maximum Kubernetes Events per second.")
-    phases_per_s: float = Field(200.0, gt=0, description="Maximum job.phase messages per second.")
+    phases_per_s: float = Field(
+        200.0, gt=0, description="Maximum job.phase messages and public events of jobs per second, together."
+    )
     condition_delay_s: float = Field(
         1.0,
         ge=0,

@@ -19,7 +19,7 @@ from .connection import OPEN, Connection
 from .dead_letters import DeadLetters, set_aside_unsent
 from .delivery import Delivery
 from .follower import Follower, Start
-from .last import last_values, messages_since
+from .last import count_by_subject, last_values, messages_since
 from .micro import Directory, Endpoint, MicroServer, call
 from .parts import HEADERS, parts
 from .publisher import Publisher
@@ -214,7 +214,15 @@ class Bus:
 
         Raises Unavailable, ValueError for keys that do not fit, InvalidRequest where a message cannot be read.
         """
-        return await last_values(self._connection, type_, [type_.filter(*one) for one in keys], timeout_s=timeout_s)
+        return await self.last_of_subjects(type_, [type_.filter(*one) for one in keys], timeout_s=timeout_s)
+
+    async def last_of_subjects(self, type_: type[Event], subjects: Sequence[str], *, timeout_s: float = 10.0) -> list[Delivery]:
+        """`last` for subjects, as in `count_by_subject`."""
+        return await last_values(self._connection, type_, subjects, timeout_s=timeout_s)
+
+    async def count_by_subject(self, type_: type[Event]) -> dict[str, int]:
+        """Number of messages of each subject of `type_` that its stream has. Raises Unavailable."""
+        return await count_by_subject(self._connection, type_)
 
     async def since(
         self, type_: type[Event], keys: tuple[str, ...], since_s: float, *, timeout_s: float = 10.0

@@ -32,9 +32,7 @@ from .plans import HeldNomination
 class ClaimsAsked(Event):
     """Requests all live claims. `head`: only the ledger's index, without claims."""
 
-    about: ClassVar = About(
-        "hbox.v1.rpc.ledger.claims", None, ("scheduler-core", "job-controller", "cli", "console"), ("quota-ledger",)
-    )
+    about: ClassVar = About("hbox.v1.rpc.ledger.claims", None, ("scheduler-core", "cli", "console"), ("quota-ledger",))
     asker: str
     head: bool = False
 

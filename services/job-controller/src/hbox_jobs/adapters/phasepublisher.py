@@ -2,20 +2,21 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, wall_s
-from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import ClaimsAsked, ClaimsPage, CloudEvent, Event, JobPhase, JobPhaseChanged
+from hbox_common.errors import InvalidRequest
+from hbox_common.events import CloudEvent, Event, JobFinished, JobPhase, JobPhaseChanged, JobPlaced, token_of
 from hbox_common.insisting import insist
-from hbox_common.model import Claim, JobId
+from hbox_common.model import JobId
 from hbox_common.pacing import TokenBucket
 
 from .. import metrics
 from ..core.jobs import Jobs
-from ..core.lifecycle import LIFECYCLE, Entered, Reached, Stage
+from ..core.lifecycle import LIFECYCLE, Entered, Stage, end_of_deleted
 from ..core.phases import is_news
 from .paced import BUSY_SHARE
 from .traces import JobTraces, trace_of
@@ -29,9 +30,6 @@ PHASES_AT_ONCE = 50
 PHASES_WINDOW_S = 0.05
 #: For so long they go at a part of their rate while the platform is busy.
 PHASES_PATIENCE_S = 60.0
-
-#: Seconds between two attempts to read the claims of jobs that were deleted before the start, and from the start to the last attempt.
-CLAIMS_RETRY_S, CLAIMS_WITHIN_S = 5.0, 600.0
 
 
 class PhasePublisher:
@@ -89,29 +87,34 @@ class PhasePublisher:
                         published.pop(phase.job, None)
                         self._traces.entered(phase)
                     bucket.spend(news + len(events))
-                    group.create_task(self._publish_entered(phase, events, news=news))
+                    group.create_task(self._publish_entered(phase.changed, events, news=news))
             await asyncio.sleep(PHASES_WINDOW_S)
 
     async def _look_up(self, phases: Sequence[Entered], published: dict[JobId, JobPhase], stages: dict[JobId, Stage]) -> None:
         """Add what an earlier process published about these jobs: the last phase, and the stage that follows from the last public events."""
-        keys = [(phase.queue, phase.job) for phase in phases]
+        subjects = [JobPhaseChanged.filter(None, phase.queue, phase.job) for phase in phases]
         published.update(
             (event.job, event.phase)
-            for event in await self._last(JobPhaseChanged, [(None, *key) for key in keys])
+            for event in await self._last(JobPhaseChanged, subjects)
             if isinstance(event, JobPhaseChanged)
         )
-        events: dict[JobId, list[CloudEvent]] = {}
-        for type_ in LIFECYCLE:
-            for event in await self._last(type_, keys):
-                if isinstance(event, LIFECYCLE):
-                    events.setdefault(event.data.job, []).append(event)
+        events = await self._lifecycle_events([(phase.queue, phase.job) for phase in phases])
         for phase in phases:
             stages[phase.job] = Stage.after(events.get(phase.job, ()), published.get(phase.job))
 
-    async def _last(self, type_: type[Event], keys: Sequence[tuple[str | None, ...]]) -> list[Event]:
+    async def _lifecycle_events(self, keys: Sequence[tuple[str, str]]) -> dict[JobId, list[CloudEvent]]:
+        """The last public events of each type, of jobs by queue and job."""
+        events: dict[JobId, list[CloudEvent]] = {}
+        for type_ in LIFECYCLE:
+            for event in await self._last(type_, [type_.filter(*key) for key in keys]):
+                if isinstance(event, LIFECYCLE):
+                    events.setdefault(event.data.job, []).append(event)
+        return events
+
+    async def _last(self, type_: type[Event], subjects: Sequence[str]) -> list[Event]:
         try:
             last = await insist(
-                lambda: self._bus.last(type_, keys),
+                lambda: self._bus.last_of_subjects(type_, subjects),
                 on_unavailable=lambda e: log.warning("earlier phases are not read yet: %s", e),
             )
         except InvalidRequest as e:
@@ -119,72 +122,73 @@ class PhasePublisher:
             return []
         return [delivery.event for delivery in last]
 
-    async def _publish_entered(self, entered: Entered, events: Sequence[CloudEvent], *, news: bool) -> None:
+    async def _publish_entered(self, phase: JobPhaseChanged, events: Sequence[CloudEvent], *, news: bool) -> None:
         """Publish the events of a phase, then the phase (`news`): a successor that finds the phase published does not repeat the events."""
         for event in events:
-            await self._publish_about(entered, event, event.keys, event.id)
+            await self._publish_about(phase, event, event.keys, event.id)
         if news:
-            phase = entered.changed
             message_id = f"{phase.job}.{phase.phase.value}.{phase.at:.6f}"
-            if await self._publish_about(entered, phase, (phase.phase.value, phase.queue, phase.job), message_id):
+            if await self._publish_about(phase, phase, (phase.phase.value, phase.queue, phase.job), message_id):
                 metrics.PHASES.labels(phase.phase.value).inc()
 
-    async def _publish_about(self, entered: Entered, event: Event, keys: tuple[str, ...], message_id: str) -> bool:
+    async def _publish_about(self, phase: JobPhaseChanged, event: Event, keys: tuple[str, ...], message_id: str) -> bool:
         """Returns whether the broker has it."""
         try:
             await insist(
-                lambda: self._bus.publish(event, *keys, message_id=message_id, traceparent=trace_of(entered.job)),
+                lambda: self._bus.publish(event, *keys, message_id=message_id, traceparent=trace_of(phase.job)),
                 on_unavailable=lambda e: log.debug("phases wait: %s", e),
             )
         except InvalidRequest as e:
             log.error(
                 "%s of job %s/%s (%s) cannot be published: %s",
                 event.ce_type(),
-                entered.namespace,
-                entered.name,
-                entered.phase,
+                phase.namespace,
+                phase.name,
+                phase.phase,
                 e,
             )
             return False
         return True
 
-    async def finish_deleted(self, asker: str) -> None:
-        """Finish jobs that were deleted while no job-controller ran: the ledger still has their claims, since no message has reported the end of their pods."""
-        pages = await self._claims(asker)
-        found: dict[JobId, list[Claim]] = {}
-        for claim in (claim for page in pages for claim in page.claims):
-            if claim.plan and claim.job not in self._listed:
-                found.setdefault(claim.job, []).append(claim)
-        for job, claims in found.items():
-            queue, events = claims[0].queue, list[CloudEvent]()
-            for type_ in LIFECYCLE:
-                events += [event for event in await self._last(type_, [(queue, job)]) if isinstance(event, LIFECYCLE)]
-            stage = Stage.after(events, None)
-            if stage.reached not in (Reached.PLACED, Reached.STARTED) or self._jobs.known(job) is not None:
-                continue
-            name = next((event.data.name for event in events if isinstance(event, LIFECYCLE)), claims[0].pod)
-            changed = JobPhaseChanged(
-                job=job,
-                namespace=claims[0].namespace,
-                name=name,
-                queue=queue,
-                phase=JobPhase.DELETED,
-                members=0,
-                bound=0,
-                at=wall_s(),
-            )
-            entered = Entered(changed, tuple((claim.node, claim.slices) for claim in claims))
-            await self._publish_entered(entered, stage.follow(entered), news=True)
+    async def finish_deleted(self) -> None:
+        """Finish jobs that were deleted before the start, and whose end is not published."""
+        unfinished = await self._unfinished()
+        for start in range(0, len(unfinished), PHASES_AT_ONCE):
+            placed = await self._last(JobPlaced, unfinished[start : start + PHASES_AT_ONCE])
+            keys = [(event.data.queue, event.data.job) for event in placed if isinstance(event, JobPlaced)]
+            for job, events in (await self._lifecycle_events(keys)).items():
+                finished = end_of_deleted(events, wall_s())
+                if finished is None or self._jobs.known(job) is not None:
+                    continue
+                changed = JobPhaseChanged(
+                    job=job,
+                    namespace=finished.data.namespace,
+                    name=finished.data.name,
+                    queue=finished.data.queue,
+                    phase=JobPhase.DELETED,
+                    members=0,
+                    bound=0,
+                    at=wall_s(),
+                )
+                await self._publish_entered(changed, [finished], news=True)
 
-    async def _claims(self, asker: str) -> list[ClaimsPage]:
-        until = monotonic_s() + CLAIMS_WITHIN_S
-        while monotonic_s() < until:
-            try:
-                return await self._bus.ask(ClaimsAsked(asker=asker), ClaimsPage)
-            except Unavailable as e:
-                log.debug("the ledger's claims are not read yet: %s", e)
-                await asyncio.sleep(CLAIMS_RETRY_S)
-            except InvalidRequest as e:
-                log.warning("the ledger's claims cannot be read: %s", e)
-                break
-        return []
+    async def _unfinished(self) -> list[str]:
+        """Subjects of the placements of jobs that do not exist, and were placed more often than they ended."""
+        placed, finished = [
+            await insist(
+                lambda type_=type_: self._bus.count_by_subject(type_),  # type: ignore[misc]
+                on_unavailable=lambda e: log.warning("unfinished jobs are not read yet: %s", e),
+            )
+            for type_ in (JobPlaced, JobFinished)
+        ]
+        ended = Counter({_keys(subject): count for subject, count in finished.items()})
+        existing = {token_of(job) for job in self._listed}
+        return [
+            subject for subject, count in placed.items() if count > ended[_keys(subject)] and _keys(subject)[1] not in existing
+        ]
+
+
+def _keys(subject: str) -> tuple[str, str]:
+    """Queue and job, as a subject of the public events of jobs ends with them."""
+    head, job = subject.rsplit(".", 1)
+    return head.rsplit(".", 1)[1], job

@@ -276,7 +276,8 @@ class Record:
         return t
 
 
-#: Problems that only a change of the job's own objects, or a missing PriorityClass, solves. A missing PodGroup is often created a moment later.
+#: Problems that only a change of the job's own objects, or a missing PriorityClass, solves. A missing PodGroup, or missing pods of a gang, are often created
+#: a moment later.
 _FINAL = frozenset({INVALID_SPEC, PRIORITY_CLASS_NOT_FOUND, JOB_TOO_LARGE})
 
 
@@ -285,7 +286,8 @@ def rejection_of(record: Record) -> str:
     if record.job is not None and record.job.problem:
         return record.problem_reason if record.problem_reason in _FINAL else ""
     verdict = record.verdict
-    return verdict.code if verdict is not None and verdict.outcome == Outcome.CHANGE else ""
+    final = verdict is not None and verdict.outcome == Outcome.CHANGE and verdict.code != GANG_INCOMPLETE
+    return verdict.code if verdict is not None and final else ""
 
 
 _NO_CLAIMS: Mapping[PodUid, tuple[str, ...]] = {}

@@ -26,6 +26,7 @@ from hbox_common.events import (
     places_of,
 )
 from hbox_common.model import CardSlice, JobId, NodeName, QueueName
+from hbox_common.model.ids import is_missing_group_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,10 @@ class Stage:
         self.attempt, self.reached = max((self.attempt, self.reached), (attempt, reached))
 
     def follow(self, entered: Entered) -> list[CloudEvent]:
-        """The events of this phase, in order; the stage moves on."""
+        """The events of this phase, in order; the stage moves on. Pods whose PodGroup does not exist have none: HBox places no such job, and its id, which
+        consists of the PodGroup's name, is not unique over time."""
+        if is_missing_group_job(entered.job):
+            return []
         if entered.rejected:
             return self._reject(entered)
         if (end := _ENDS.get(entered.phase)) is not None:
@@ -126,13 +130,13 @@ class Stage:
         if self.reached in (Reached.PLACED, Reached.STARTED):
             return []
         self.attempt, self.reached = self.attempt + 1, Reached.PLACED
-        return [JobPlaced.of(JobPlacement(**self._data(entered)), at=entered.at, id=self._id(entered, "placed"))]
+        return [JobPlaced.of(JobPlacement(**self._data(entered)), at=entered.at, id=_id(entered.job, self.attempt, "placed"))]
 
     def _start(self, entered: Entered) -> list[CloudEvent]:
         if self.reached is Reached.STARTED:
             return []
         self.reached = Reached.STARTED
-        return [JobStarted.of(JobPlacement(**self._data(entered)), at=entered.at, id=self._id(entered, "started"))]
+        return [JobStarted.of(JobPlacement(**self._data(entered)), at=entered.at, id=_id(entered.job, self.attempt, "started"))]
 
     def _finish(self, entered: Entered, end: JobEnd) -> list[CloudEvent]:
         if self.reached is Reached.FINISHED:
@@ -146,7 +150,7 @@ class Stage:
             self.attempt += 1
         self.reached, self.finished = Reached.FINISHED, self.attempt
         ending = JobEnding(**self._data(entered), code=end)
-        return [*events, JobFinished.of(ending, at=entered.at, id=self._id(entered, "finished"))]
+        return [*events, JobFinished.of(ending, at=entered.at, id=_id(entered.job, self.attempt, "finished"))]
 
     def _reject(self, entered: Entered) -> list[CloudEvent]:
         if self.rejected == entered.rejected:
@@ -172,5 +176,15 @@ class Stage:
             **dict(places_of(entered.pods)),
         }
 
-    def _id(self, entered: Entered, event: str) -> str:
-        return f"{entered.job}.{self.attempt}.{event}"
+
+def end_of_deleted(events: Sequence[CloudEvent], at: float) -> JobFinished | None:
+    """The end of a job that was deleted while no process observed it, from its last events; None if it has ended already or was never placed."""
+    placements = [event.data for event in events if isinstance(event, JobPlaced | JobStarted)]
+    if Stage.after(events, None).reached not in (Reached.PLACED, Reached.STARTED):
+        return None
+    last = max(placements, key=lambda data: data.attempt)
+    return JobFinished.of(JobEnding(**dict(last), code=JobEnd.DELETED), at=at, id=_id(last.job, last.attempt, "finished"))
+
+
+def _id(job: JobId, attempt: int, event: str) -> str:
+    return f"{job}.{attempt}.{event}"
