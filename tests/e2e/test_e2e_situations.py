@@ -7,20 +7,16 @@ from typing import Any
 
 import pytest
 
-from hbox_cli.platform.layout import Layout
-from hbox_cli.session import bus_of
-from hbox_common.events.explain import ExplainAnswer, ExplainRequest, explain_endpoint
-from hbox_common.kube import EVENTS, HYPERNODES, MERGE_PATCH, NODES, PODGROUPS, PODS, KubeClient
-from hbox_common.model import JobId
+from hbox_common.kube import EVENTS, HYPERNODES, MERGE_PATCH, NODES, PODS, KubeClient
 from hbox_common.model.explanation import Explanation, Fact
 from hbox_common.reasons import blocked
 
 from ..waiting import until
+from .explained_jobs import GPU, SPACE, explained, gang, pod
 from .platform_world import Up, emptied, placed, up
 
 pytestmark = pytest.mark.e2e
 
-SPACE, GPU = "default", "nvidia.com/gpu"
 NODES_OF = [f"node-{number:04}" for number in range(1, 17)]
 
 
@@ -31,56 +27,14 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 @pytest.fixture
-async def client(platform: Up) -> AsyncIterator[KubeClient]:
-    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
-        yield client
-        await emptied(platform, client, SPACE)
+async def client(platform: Up, client: KubeClient) -> AsyncIterator[KubeClient]:
+    yield client
+    await emptied(platform, client, SPACE)
 
 
-def pod(name: str, limits: Mapping[str, str], **spec: Any) -> dict[str, Any]:
-    annotations = spec.pop("annotations", {})
-    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"} | dict(limits), "limits": limits}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": SPACE, "annotations": annotations},
-        "spec": {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container], **spec},
-    }
-
-
-async def gang(client: KubeClient, name: str, pods: int, cards: int, **spec: Any) -> None:
-    body = {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": SPACE},
-        "spec": {"minMember": pods, **spec},
-    }
-    await client.json("POST", PODGROUPS.path(SPACE), body=body)
-    member = {"scheduling.k8s.io/group-name": name}
-    for number in range(pods):
-        await client.json("POST", PODS.path(SPACE), body=pod(f"{name}-{number}", {GPU: str(cards)}, annotations=member))
-
-
-async def explained(platform: Up, name: str, code: str) -> Explanation:
+async def explained_by(platform: Up, name: str, code: str) -> Explanation:
     """The explanation of the job, once it has this code."""
-    last: list[Explanation | None] = [None]
-
-    def ids_of() -> list[str]:
-        return [item["id"] for item in platform.json("jobs")["items"] if item["name"] == f"{SPACE}/{name}"]
-
-    async with bus_of(Layout(platform.state).running()) as bus:
-
-        async def there() -> bool:
-            if not (ids := await asyncio.to_thread(ids_of)):
-                return False
-            request = ExplainRequest(job=JobId(ids[0]))
-            answer = await bus.call("scheduler-core", explain_endpoint(""), request, ExplainAnswer, timeout_s=10)
-            last[0] = answer.explanation
-            return answer.explanation is not None and answer.explanation.code == code
-
-        await until(there, f"{name} has {code}", timeout_s=60)
-    assert last[0] is not None
-    return last[0]
+    return await explained(platform, name, code, lambda explanation: explanation.code == code)
 
 
 @dataclass(frozen=True)
@@ -124,13 +78,13 @@ SITUATIONS = {
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-async def test_job_that_no_wait_helps_is_told_what_to_change(platform: Up, client: KubeClient, name: str) -> None:
+async def test_job_that_no_wait_helps_gets_a_verdict_of_change_with_facts(platform: Up, client: KubeClient, name: str) -> None:
     situation = SITUATIONS[name]
     if situation.gang[0]:
         await gang(client, name, *situation.gang, **situation.spec)
     else:
         await client.json("POST", PODS.path(SPACE), body=pod(name, situation.limits, **situation.spec))
-    found = await explained(platform, name, situation.code)
+    found = await explained_by(platform, name, situation.code)
     assert found.outcome == situation.outcome
     assert {fact: found.facts.get(fact) for fact in situation.facts} == situation.facts
     check(found)
@@ -141,7 +95,7 @@ async def test_pod_waits_while_all_cards_are_in_use(platform: Up, client: KubeCl
     await gang(client, "runs", 16, 8)
     await all_placed(client, "runs", 16)
     await client.json("POST", PODS.path(SPACE), body=pod("one", {GPU: "1"}))
-    found = await explained(platform, "one", "CardsInUse")
+    found = await explained_by(platform, "one", "CardsInUse")
     assert (found.outcome, found.owner, found.facts["total"]) == ("wait", "system", 128)
     assert found.facts["queues"] == ["default (128)"]
     assert found.nodes.first == {"CardsInUse": 16}
@@ -156,7 +110,7 @@ async def test_gang_that_lacks_a_node_out_of_service_is_escalated_with_names(pla
     faulty = {"status": {"conditions": [*before["status"]["conditions"], *condition]}}
     await client.json("PATCH", f"{NODES.path('', NODES_OF[1])}/status", body=faulty, content_type=MERGE_PATCH)
     await gang(client, "wide", 15, 8)
-    found = await explained(platform, "wide", "NodesOutOfService")
+    found = await explained_by(platform, "wide", "NodesOutOfService")
     assert (found.outcome, found.owner, found.facts["short"]) == ("escalate", "operator", 1)
     names = found.facts["nodes"]
     assert isinstance(names, Sequence)
@@ -167,12 +121,12 @@ async def test_gang_that_lacks_a_node_out_of_service_is_escalated_with_names(pla
     await all_placed(client, "wide", 15)
 
 
-async def test_gang_in_a_domain_that_is_too_small_is_told_so(platform: Up, client: KubeClient) -> None:
+async def test_gang_in_a_domain_that_is_too_small_gets_the_size_of_the_largest_domain(platform: Up, client: KubeClient) -> None:
     leaves = [hypernode(f"leaf-{leaf}", 1, "Node", NODES_OF[4 * leaf : 4 * leaf + 4]) for leaf in range(4)]
     for one in (*leaves, hypernode("spine", 2, "HyperNode", [leaf["metadata"]["name"] for leaf in leaves])):
         await client.json("POST", HYPERNODES.path(), body=one)
     await gang(client, "near", 8, 8, **HARD)
-    found = await explained(platform, "near", "TopologyTooSmall")
+    found = await explained_by(platform, "near", "TopologyTooSmall")
     assert (found.outcome, found.facts["tier"], found.facts["pods"], found.facts["room"]) == ("change", 1, 8, 4)
     check(found)
     await same_everywhere(platform, client, "near", found)

@@ -8,19 +8,15 @@ from typing import Any
 
 import pytest
 
-from hbox_cli.platform.layout import Layout
-from hbox_cli.session import bus_of
-from hbox_common.events.explain import ExplainAnswer, ExplainRequest, explain_endpoint
 from hbox_common.kube import HYPERNODES, MERGE_PATCH, NODES, PODGROUPS, PODS, KubeClient
-from hbox_common.model import JobId
 from hbox_common.model.explanation import Change, ChangeKind, Explanation
 
 from .. import waiting
+from .explained_jobs import GPU, SPACE, explained, gang, pod
 from .platform_world import SLOWER, Up, emptied, placed, up
 
 pytestmark = pytest.mark.e2e
 
-SPACE, GPU = "default", "nvidia.com/gpu"
 #: Within which a job binds once a change is made.
 BOUND_S = 10.0
 
@@ -32,47 +28,15 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 @pytest.fixture
-async def client(platform: Up) -> AsyncIterator[KubeClient]:
-    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
-        yield client
-        await emptied(platform, client, SPACE)
+async def client(platform: Up, client: KubeClient) -> AsyncIterator[KubeClient]:
+    yield client
+    await emptied(platform, client, SPACE)
 
 
-def pod(name: str, *, cards: int, group: str = "", annotations: dict[str, str] | None = None) -> dict[str, Any]:
-    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: str(cards)}}}
-    notes = {"scheduling.k8s.io/group-name": group} if group else {}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": SPACE, "annotations": notes | (annotations or {})},
-        "spec": {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container]},
-    }
-
-
-async def gang(client: KubeClient, name: str, members: int, *, cards: int = 8, **spec: Any) -> None:
-    body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name, "namespace": SPACE}}
-    await client.json("POST", PODGROUPS.path(SPACE), body={**body, "spec": {"minMember": members, **spec}})
-    for number in range(members):
-        await client.json("POST", PODS.path(SPACE), body=pod(f"{name}-{number}", cards=cards, group=name))
-
-
-async def explained(running: Up, name: str, *kinds: ChangeKind) -> Explanation:
+async def proposing(running: Up, name: str, *kinds: ChangeKind) -> Explanation:
     """The explanation of the job, once it proposes a change of these kinds."""
-    found: list[Explanation] = []
-
-    async def proposes() -> bool:
-        ids = [one["id"] for one in running.json("jobs")["items"] if one["name"] == f"{SPACE}/{name}"]
-        if not ids:
-            return False
-        async with bus_of(Layout(running.state).running()) as bus:
-            request = ExplainRequest(job=JobId(ids[0]))
-            answer = await bus.call("scheduler-core", explain_endpoint(""), request, ExplainAnswer, timeout_s=10)
-        if answer.explanation is not None and {*kinds} <= {one.kind for one in answer.explanation.changes}:
-            found.append(answer.explanation)
-        return bool(found)
-
-    await waiting.until(proposes, f"{name} has an explanation with {', '.join(kinds)}", timeout_s=60)
-    return found[-1]
+    what = f"an explanation with {', '.join(kinds)}"
+    return await explained(running, name, what, lambda explanation: {*kinds} <= {one.kind for one in explanation.changes})
 
 
 def proposed(explanation: Explanation, kind: ChangeKind) -> Change:
@@ -107,13 +71,13 @@ async def binds(client: KubeClient, prefix: str, pods: int) -> None:
 
 async def stays(running: Up, client: KubeClient, name: str, kind: ChangeKind) -> None:
     """The job is explained again after a change of one unit less, and still waits."""
-    assert (await explained(running, name, kind)).changes
+    assert (await proposing(running, name, kind)).changes
     assert not await placed(client, SPACE, f"{name}-")
 
 
 async def test_gang_with_fewer_pods_starts_and_with_one_more_waits(platform: Up, client: KubeClient) -> None:
     await gang(client, "large", 10)
-    change = proposed(await explained(platform, "large", ChangeKind.PODS), ChangeKind.PODS)
+    change = proposed(await proposing(platform, "large", ChangeKind.PODS), ChangeKind.PODS)
     assert change.facts == {"pods": 8, "of": 10}
     await run(platform, client, change.command.replace('"minMember":8', '"minMember":9'))
     await stays(platform, client, "large", ChangeKind.PODS)
@@ -122,16 +86,16 @@ async def test_gang_with_fewer_pods_starts_and_with_one_more_waits(platform: Up,
 
 
 async def test_pod_with_fewer_cards_starts_and_misspelled_model_too(platform: Up, client: KubeClient) -> None:
-    await client.json("POST", PODS.path(SPACE), body=pod("wide", cards=9))
-    assert proposed(await explained(platform, "wide", ChangeKind.CARDS), ChangeKind.CARDS).facts == {"cards": 8, "of": 9}
-    await client.json("POST", PODS.path(SPACE), body=pod("narrow", cards=8))
+    await client.json("POST", PODS.path(SPACE), body=pod("wide", {GPU: "9"}))
+    assert proposed(await proposing(platform, "wide", ChangeKind.CARDS), ChangeKind.CARDS).facts == {"cards": 8, "of": 9}
+    await client.json("POST", PODS.path(SPACE), body=pod("narrow", {GPU: "8"}))
     await binds(client, "narrow", 1)
     typo = {"nvidia.com/use-gputype": "H1OO"}
-    await client.json("POST", PODS.path(SPACE), body=pod("typo", cards=1, annotations=typo))
-    change = proposed(await explained(platform, "typo", ChangeKind.MODEL), ChangeKind.MODEL)
+    await client.json("POST", PODS.path(SPACE), body=pod("typo", {GPU: "1"}, annotations=typo))
+    change = proposed(await proposing(platform, "typo", ChangeKind.MODEL), ChangeKind.MODEL)
     assert (change.facts["model"], change.facts["nodes"]) == ("NVIDIA-H100", 8)
     right = {"nvidia.com/use-gputype": str(change.facts["model"])}
-    await client.json("POST", PODS.path(SPACE), body=pod("right", cards=1, annotations=right))
+    await client.json("POST", PODS.path(SPACE), body=pod("right", {GPU: "1"}, annotations=right))
     await binds(client, "right", 1)
 
 
@@ -141,7 +105,7 @@ async def test_cordoned_node_is_named_and_its_return_starts_the_gang(platform: U
         body = {"spec": {"unschedulable": True}}
         await client.json("PATCH", NODES.path(name=name), body=body, content_type=MERGE_PATCH)
     await gang(client, "all", 7)
-    change = proposed(await explained(platform, "all", ChangeKind.NODES), ChangeKind.NODES)
+    change = proposed(await proposing(platform, "all", ChangeKind.NODES), ChangeKind.NODES)
     assert change.facts == {"count": 1, "among": 2, "nodes": names[:2], "states": ["cordoned", "cordoned"]}
     await run(platform, client, change.command)
     await binds(client, "all-", 7)
@@ -151,7 +115,7 @@ async def test_cordoned_node_is_named_and_its_return_starts_the_gang(platform: U
 async def test_limit_of_a_queue_is_raised_by_what_the_gang_lacks(platform: Up, client: KubeClient) -> None:
     assert platform.hbox("queue", "create", "team", "--capability", f"{GPU}=20").returncode == 0
     await gang(client, "over", 3, queue="team")
-    change = proposed(await explained(platform, "over", ChangeKind.LIMIT), ChangeKind.LIMIT)
+    change = proposed(await proposing(platform, "over", ChangeKind.LIMIT), ChangeKind.LIMIT)
     assert change.command == f"hbox queue set team --capability {GPU}=24"
     await run(platform, client, change.command.replace("=24", "=23"))
     await stays(platform, client, "over", ChangeKind.LIMIT)
@@ -163,7 +127,7 @@ async def test_gang_moves_to_another_queue_that_its_namespace_may_use(platform: 
     assert platform.hbox("queue", "create", "small", "--capability", f"{GPU}=8").returncode == 0
     assert platform.hbox("queue", "create", "foreign", "--namespaces", "others").returncode == 0
     await gang(client, "moved", 2, queue="small")
-    change = proposed(await explained(platform, "moved", ChangeKind.QUEUE), ChangeKind.QUEUE)
+    change = proposed(await proposing(platform, "moved", ChangeKind.QUEUE), ChangeKind.QUEUE)
     assert change.facts["queue"] != "foreign"
     await run(platform, client, change.command)
     await binds(client, "moved-", 2)
@@ -180,7 +144,7 @@ async def test_gang_that_no_leaf_holds_starts_at_the_next_tier(platform: Up, cli
     changes: list[Change] = []
     deadline = time.monotonic() + 60
     while len(changes) < 2 and time.monotonic() < deadline:  # a busy machine ends a search before all changes are proven
-        changes = [one for one in (await explained(platform, "near", ChangeKind.TIER)).changes if one.kind is ChangeKind.TIER]
+        changes = [one for one in (await proposing(platform, "near", ChangeKind.TIER)).changes if one.kind is ChangeKind.TIER]
     assert [one.facts for one in changes] == [{"mode": "hard", "tier": 2, "of": 1}, {"mode": "soft", "tier": 0, "of": 0}]
     await run(platform, client, changes[0].command)
     await binds(client, "near-", 6)
