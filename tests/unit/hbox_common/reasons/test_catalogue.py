@@ -11,6 +11,7 @@ import pytest
 from hbox_cli.__main__ import cli
 from hbox_common.model import RefusalReason
 from hbox_common.model.devices import DeviceLabel
+from hbox_common.model.explanation import Outcome, Stage
 from hbox_common.reasons import CODES, Code, Language, code_of, code_of_label, code_of_message
 from hbox_common.reasons.facts import FACTS, filled, placeholders
 from hbox_common.reasons.page import page, path_of
@@ -54,6 +55,17 @@ def test_each_label_and_refusal_has_a_code(label: str) -> None:
     assert code_of_label(str(label)) is not None
 
 
+def test_codes_follow_the_order_of_stages() -> None:
+    stages = [code.stage for code in CODES.values()]
+    assert stages == sorted(stages, key=list(Stage).index)
+
+
+@EACH
+def test_job_that_may_start_after_a_wait_is_not_rejected(code: Code) -> None:
+    if code.fix.en.startswith("Wait") or " wait until " in code.fix.en:
+        assert code.outcome is not Outcome.CHANGE
+
+
 def test_each_fact_is_used() -> None:
     assert set(FACTS) == set().union(*(placeholders(code.text.en) for code in CODES.values()))
 
@@ -70,6 +82,7 @@ def test_commands_of_a_fix_exist(code: Code, language: Language) -> None:
                 found = command.get_command(context, word)
                 assert found is not None, line
                 command = found
+        assert not isinstance(command, click.Group), f"`hbox {line}` only prints its help"
 
 
 @pytest.mark.parametrize("language", Language)

@@ -3,15 +3,23 @@
 from collections.abc import Mapping
 from itertools import chain
 
+from hbox_common.model.explanation import Stage
+
 from .catalogue import cardcodes, gangcodes, jobcodes, nodecodes, plancodes, queuecodes
 from .code import Code
 
 _INSUFFICIENT = "Insufficient "  #: before the resource: kube-scheduler's words for a node with too little of it
 INSUFFICIENT_RESOURCE = "InsufficientResource"
 
+_STAGES = list(Stage)
+
+#: By stage, in the order in which the platform applies them.
 CODES: Mapping[str, Code] = {
     code.name: code
-    for code in chain(jobcodes.CODES, queuecodes.CODES, gangcodes.CODES, nodecodes.CODES, cardcodes.CODES, plancodes.CODES)
+    for code in sorted(
+        chain(jobcodes.CODES, queuecodes.CODES, gangcodes.CODES, nodecodes.CODES, cardcodes.CODES, plancodes.CODES),
+        key=lambda code: _STAGES.index(code.stage),
+    )
 }
 
 

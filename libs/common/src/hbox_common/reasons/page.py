@@ -27,14 +27,14 @@ a text in square brackets appear if their facts are known.""",
 )
 _STAGE = Text("Stage {}", "阶段：{}")
 _USUAL = Text("Usually *{}*; who acts: {}.", "通常*{}*；处理者：{}。")
+_TITLED = Text("{}. {}", "{}。{}")
 _HEADS = Text("Text|Cause|What to do|Placeholders", "文本|原因|处理|占位符")
 
 
 def page(language: Language) -> str:
     """The page of all codes, by stage."""
     lines = [_TITLE.of(language), "", _INTRO.of(language), ""]
-    order = list(phrases.STAGES)
-    for stage, codes in groupby(sorted(CODES.values(), key=lambda code: order.index(code.stage)), key=lambda code: code.stage):
+    for stage, codes in groupby(CODES.values(), key=lambda code: code.stage):
         lines += [f"## {_STAGE.of(language).format(phrases.STAGES[stage].of(language))}", ""]
         for code in codes:
             lines += [*_section(code, language), ""]
@@ -50,11 +50,7 @@ def _section(code: Code, language: Language) -> Iterator[str]:
     text, cause, fix, facts = _HEADS.of(language).split("|")
     yield f"### {code.name}"
     yield ""
-    yield (
-        f"{code.title.of(language)}. {_usual(code, language)}"
-        if language is Language.EN
-        else (f"{code.title.of(language)}。{_usual(code, language)}")
-    )
+    yield _TITLED.of(language).format(code.title.of(language), _usual(code, language))
     yield ""
     yield f"- {text}: {code.text.of(language)}"
     yield f"- {cause}: {code.cause.of(language)}"

@@ -21,7 +21,7 @@ OWNERS: Mapping[Owner, Text] = {
 
 STAGES: Mapping[Stage, Text] = {
     Stage.SPEC: Text("spec", "规格"),
-    Stage.HOLD: Text("hold", "保留"),
+    Stage.HOLD: Text("hold", "挂起"),
     Stage.QUOTA: Text("quota", "配额"),
     Stage.ORDER: Text("order", "次序"),
     Stage.GANG: Text("gang", "成组"),

@@ -11,7 +11,7 @@ CODES = (
         Stage.DEVICE,
         Outcome.WAIT,
         Owner.SYSTEM,
-        Text("All fitting cards are in use", "所有可用的卡均在使用中"),
+        Text("All fitting cards are in use", "所有适用的卡均在使用中"),
         Text(
             "all {total} cards that the pod may use are in use[, by {queues}][; the first ends about {until_at}]",
             "Pod 可用的 {total} 张卡均在使用中[，占用队列：{queues}][；最早约 {until_at} 释放]",
@@ -194,8 +194,8 @@ CODES = (
         Owner.SYSTEM,
         Text("Some cards fit, fewer than requested", "有合适的卡，但少于请求数"),
         Text(
-            "{count} nodes have fewer fitting cards than the pod requests[: {cards}]",
-            "{count} 个节点上合适的卡少于 Pod 的请求数[：{cards}]",
+            "{count} nodes have fewer fitting cards than the pod requests[ ({cards})]",
+            "{count} 个节点上合适的卡少于 Pod 的请求数[（{cards}）]",
         ),
         Text("Other pods hold the rest of the cards of the node.", "节点其余的卡被其他 Pod 占用。"),
         Text("Wait until pods end, or request fewer cards per pod.", "等待 Pod 结束，或减少每个 Pod 的卡数。"),
@@ -249,7 +249,7 @@ CODES = (
     Code(
         "CardQosPolicyMismatch",
         Stage.DEVICE,
-        Outcome.CHANGE,
+        Outcome.WAIT,
         Owner.USER,
         Text("The cards have another quality-of-service policy", "卡的 QoS 策略不同"),
         Text(
@@ -264,7 +264,7 @@ CODES = (
     Code(
         "CardAppClassMismatch",
         Stage.DEVICE,
-        Outcome.CHANGE,
+        Outcome.WAIT,
         Owner.USER,
         Text("The cards are for another application class", "卡供其他应用类别使用"),
         Text("the cards of {count} nodes are for another application class", "{count} 个节点的卡供其他应用类别使用"),

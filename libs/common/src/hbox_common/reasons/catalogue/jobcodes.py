@@ -234,7 +234,8 @@ CODES = (
         ),
         Text("The job is new, or the scheduler has just started.", "作业是新的，或调度器刚启动。"),
         Text(
-            "Wait a few seconds; `hbox diag` shows whether the scheduler works.", "等待几秒；`hbox diag` 可查看调度器是否正常。"
+            "Wait a few seconds; an operator sees by `hbox check` whether the scheduler works.",
+            "等待几秒；运维可用 `hbox check` 查看调度器是否正常。",
         ),
     ),
     Code(
@@ -354,6 +355,9 @@ CODES = (
             "Queues are divided among shards, and this shard's scheduler is absent.",
             "队列分属不同分片，而该分片的调度器不在运行。",
         ),
-        Text("Have an operator start it: `hbox diag`.", "请运维启动它：`hbox diag`。"),
+        Text(
+            "Have an operator start it: `hbox check` names what does not answer.",
+            "请运维启动它：`hbox check` 会指出未应答的组件。",
+        ),
     ),
 )

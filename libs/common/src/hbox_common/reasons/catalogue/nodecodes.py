@@ -28,7 +28,7 @@ CODES = (
         Text(
             "Cordoned, faulty or not-ready nodes would have room for the job.", "被封锁、有故障或未就绪的节点本可容纳该作业。"
         ),
-        Text("Have an operator uncordon or repair one of the named nodes.", "请运维解除封锁或修复所列节点之一。"),
+        Text("Have an operator uncordon or repair so many of the named nodes.", "请运维解除封锁或修复相应数量的所列节点。"),
     ),
     Code(
         "NodeNotReady",
@@ -405,7 +405,10 @@ CODES = (
             "{count} 个节点只分配完整物理核，而请求的 CPU 数不是线程数的整数倍",
         ),
         Text("The CPU manager's option full-pcpus-only is set.", "CPU 管理器启用了 full-pcpus-only 选项。"),
-        Text("Request an even number of CPUs.", "请求偶数个 CPU。"),
+        Text(
+            "Request a multiple of the threads of a core, usually an even number of CPUs.",
+            "CPU 请求数应为每核线程数的整数倍，通常为偶数。",
+        ),
     ),
     Code(
         "TopologyAffinityError",

@@ -47,7 +47,7 @@ CODES = (
             "Another job had a right to the place; the receipt names the rule.",
             "其他作业有权使用该位置；回执说明了所依据的规则。",
         ),
-        Text("Wait; `hbox why JOB --evicted` shows the receipt.", "等待；`hbox why JOB --evicted` 显示回执。"),
+        Text("Wait; `hbox why --evicted JOB` shows the receipt.", "等待；`hbox why --evicted JOB` 显示回执。"),
     ),
     Code(
         "EvictionsPaused",
@@ -59,10 +59,8 @@ CODES = (
             "pods would have to be evicted for it, and evictions are paused[: {detail}]",
             "需要为其驱逐 Pod，但驱逐已暂停[：{detail}]",
         ),
-        Text(
-            "The ledger limits evictions per time, or an operator paused them.", "账本限制单位时间的驱逐数，或运维暂停了驱逐。"
-        ),
-        Text("Wait, or have an operator look at `hbox evictions`.", "等待，或请运维查看 `hbox evictions`。"),
+        Text("The ledger limits the number of evictions within five minutes.", "账本限制五分钟内的驱逐数。"),
+        Text("Wait, or have an operator look at `hbox evictions show`.", "等待，或请运维查看 `hbox evictions show`。"),
     ),
     Code(
         "VictimGone",
@@ -198,7 +196,7 @@ CODES = (
         Text("the ledger cannot read the scheduler's plan[: {detail}]", "账本无法读取调度器的计划[：{detail}]"),
         Text(
             "The scheduler and the ledger have incompatible versions, or one of them has a fault.",
-            "调度器与账本版本不兼容，或其一有故障。",
+            "调度器与账本版本不兼容，或其中之一有故障。",
         ),
         Text("Have an operator compare the versions: `hbox diag`.", "请运维核对版本：`hbox diag`。"),
     ),

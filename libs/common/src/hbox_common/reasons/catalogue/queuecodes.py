@@ -148,12 +148,15 @@ CODES = (
     Code(
         "QueueBudgetSpent",
         Stage.QUOTA,
-        Outcome.CHANGE,
+        Outcome.WAIT,
         Owner.QUEUE_ADMIN,
         Text("The queue's budget is spent", "队列的预算已用完"),
         Text("the budget of queue {queue} is spent[: {detail}]", "队列 {queue} 的预算已用完[：{detail}]"),
         Text("The queue has a budget of card hours, and its jobs have used it.", "队列设有卡时预算，且已被其作业用完。"),
-        Text("Raise the budget, wait for the next period, or use another queue.", "提高预算、等待下一周期，或使用其他队列。"),
+        Text(
+            "Wait for the next period, ask for a larger budget, or use another queue.",
+            "等待下一周期、申请更大的预算，或使用其他队列。",
+        ),
     ),
     Code(
         "QueueCardModelLimit",
