@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hbox_cli.__main__ import cli
 from hbox_cli.access import contexts, credentials, kubeconfig
 from hbox_cli.access.choice import Choice, choose
 from hbox_cli.access.contexts import Contexts, Stored
@@ -43,6 +44,18 @@ def write_kubeconfig(path: Path, *names: str, current: str = "") -> Path:
 
 def chosen(flags: Flags = Flags(), *, by: By = By.DEFAULT, state: Path = Path(".hbox")) -> Choice:  # noqa: B008  frozen
     return choose(flags, state, state_by=by, environ=os.environ)
+
+
+def test_context_that_commands_read_is_listed_as_the_current_one(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def current() -> list[str]:
+        cli.main(["-o", "json", "ctx", "ls"], prog_name="hbox", standalone_mode=False)
+        return [one["name"] for one in json.loads(capsys.readouterr().out)["items"] if one["current"]]
+
+    assert current() == []
+    write_kubeconfig(home / ".kube/config", "dev", "prod", current="dev")
+    assert current() == ["dev"]
+    contexts.write(contexts.path_of(), Contexts("lab", (Stored("lab", server="https://lab:8443"),)))
+    assert current() == ["lab"]
 
 
 def test_each_source_yields_to_those_above_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,7 @@ async def test_slow_api_server_shows_no_node_ahead(tmp_path: Path) -> None:
         ([{"cpu": "2", "nvidia.com/gpu": "8"}], True),
         ([{"cpu": "2", "nvidia.com/gpu": "8"}, {"cpu": "4", "nvidia.com/gpu": "0"}], False),
         ([{"cpu": "2", "nvidia.com/gpu": "8"}] * 4, False),
+        ([{"cpu": "2", "nvidia.com/gpu": "8"}] * 3, True),
         ([{"cpu": "3900m", "amd.com/gpu": "1"}], True),
         ([{"cpu": "64", "nvidia.com/gpu": "8"}], False),
         ([{"cpu": "a lot", "nvidia.com/gpu": "8"}], True),

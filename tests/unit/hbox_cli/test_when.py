@@ -55,5 +55,12 @@ def test_without_an_estimate_the_command_names_why(
     assert (document["at"], document["p50Seconds"]) == (None, None)
 
 
+def test_job_that_no_wait_helps_gets_the_code_instead_of_an_estimate(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    item = {**ITEM, "explanation": {"at": 0.0, "start": None, "verdict": "change", "code": "GangTooLarge"}}
+    assert "waiting does not help (GangTooLarge)" in shown(monkeypatch, capsys, item)
+
+
 def test_a_job_with_nodes_waits_for_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert "waits for nothing" in shown(monkeypatch, capsys, {**ITEM, "waiting": [], "explanation": None})

@@ -45,7 +45,7 @@ COMMANDS = {
     "usage": ("usage", "Report card-hours by queue, user, model or hour."),
     "evictions": ("evictions", "Show whether evictions are paused by the rate limit; resume them."),
     "defrag": ("defrag", "Show fragmentation of idle cards and moves of pods with a net gain."),
-    "events": ("events", "Print events: jobs, health, refusals."),
+    "events": ("events", "Print events of jobs, queues and nodes."),
     "bus": ("bus", "Manage the broker's users: keys and permissions."),
     "ctx": ("ctx", "Show and choose the platform that commands read; log in to one."),
     "policy": ("policy", "Print HBox's own policies as files; check a policy file."),

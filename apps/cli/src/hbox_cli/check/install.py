@@ -28,6 +28,7 @@ from hbox_common.model.resources import CPU, request_units
 
 from ..platform import crds
 from ..platform.identities import identities
+from ..services import ON_NODES, SERVICES
 
 #: ValidatingAdmissionPolicy is v1 from 1.30 on.
 OLDEST_KUBERNETES, POLICIES_FROM = (1, 29), (1, 30)
@@ -37,8 +38,8 @@ RESOLUTION_S = 1.0
 #: Leases last 15 s, and a tenth of that is what a renewal may be late.
 SKEW_WARNS_S, SKEW_FAULTS_S = 2.0, 10.0
 
-#: Pods of the profile small (six services and a broker), and the cpu request of each in millicores.
-PODS_OF_SMALL, CPU_OF_SMALL = 7, 100
+#: Pods of the profile small (a broker, and each service that does not run on every node), and the cpu request of each in millicores.
+PODS_OF_SMALL, CPU_OF_SMALL = 1 + len(SERVICES) - len(ON_NODES), 100
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", namespaced=True)
 CLUSTERROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hbox_common.errors import Unavailable
+from hbox_common.errors import InvalidRequest, NotFound, Unavailable
 
 from ..access import choice_of, contexts
 from ..access.choice import Choice
@@ -38,15 +38,19 @@ def command() -> None:
 @command.command("ls")
 @platform_options
 def ls(ctx: Context) -> None:
-    """List the contexts of hbox, and those of kubectl, which --context names too."""
+    """List the contexts of hbox, and those of kubectl, which --context names too. Commands read the current one."""
+    try:
+        current = choice_of(ctx).name
+    except (NotFound, InvalidRequest):
+        current = ""
     stored, paths = contexts.read(contexts.path_of()), paths_of(os.environ)
     file = str(contexts.path_of())
     items: list[dict[str, Any]] = [
-        {"name": one.name, "current": one.name == stored.current, "where": _where(one), "file": file} for one in stored.contexts
+        {"name": one.name, "current": one.name == current, "where": _where(one), "file": file} for one in stored.contexts
     ]
     known = {one.name for one in stored.contexts}
     items += [
-        {"name": name, "current": False, "where": "kubectl", "file": os.pathsep.join(map(str, paths))}
+        {"name": name, "current": name == current, "where": "kubectl", "file": os.pathsep.join(map(str, paths))}
         for name in names_in(paths)
         if name not in known
     ]

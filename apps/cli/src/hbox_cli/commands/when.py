@@ -15,6 +15,7 @@ WITHHELD = (
     "no estimate: the ends of running jobs are unknown (hbox.io/walltime sets them), or too few of the recent estimates were right; "
     "`hbox why {name}` shows why it waits"
 )
+NEVER = "no estimate: waiting does not help ({code}); `hbox why {name}` shows what to change"
 _NONE: Mapping[str, Any] = {"p50Seconds": None, "p90Seconds": None, "method": "", "driver": ""}
 
 
@@ -28,7 +29,8 @@ def command(ctx: Context, job: str) -> None:
     hbox when train-7
     hbox when ml/train-7 -o json
 
-    Nine of ten jobs start before the 90th percentile, by what the scheduler measured on earlier estimates; it gives none while that does not hold.
+    The scheduler compares earlier estimates with the starts that followed, and corrects the interval by them. It gives none while fewer than 80 % of the recent
+    starts came before the 90th percentile.
     """
     item = source_of(ctx).why(job)
     explanation = item.get("explanation") or {}
@@ -40,6 +42,8 @@ def command(ctx: Context, job: str) -> None:
     put(f"{item['name']}  {item['state']}  queue {item['queue']}")
     if not item["waiting"]:
         put("  it waits for nothing: all of its pods have nodes")
+    elif not start and explanation.get("verdict") == "change":
+        put("  " + NEVER.format(code=explanation["code"], name=item["name"]))
     elif not start:
         put("  " + WITHHELD.format(name=item["name"]))
     else:
