@@ -150,12 +150,17 @@ def test_user_without_the_right_to_all_namespaces_sees_the_objects_of_one(alice:
 
 
 def test_queues_that_the_user_may_not_see_are_counted_in_a_remark(alice: User) -> None:
-    others = {"queues": 2, "used": {"nvidia.com/gpu": 24}, "pendingJobs": 3, "pendingCards": 8}
+    others = {
+        "queues": 2,
+        "used": {"nvidia.com/gpu": 24, "cpu": 4000, "memory": 4 * 2**30},
+        "pendingJobs": 3,
+        "pendingCards": 8,
+    }
     metadata = {"revision": 1, "continue": "", "others": others}
     alice.console.items["/queues"] = {"kind": "QueueList", "metadata": metadata, "items": []}
     done = alice.hbox("queue", "ls", "-o", "json")
     assert json.loads(done.stdout)["items"] == []
-    assert done.stderr == "hbox: 2 more queues, which you may not see, use 24 nvidia.com/gpu\n"
+    assert done.stderr == "hbox: 2 more queues, which you may not see, use 24 nvidia.com/gpu, 4 cpu, 4Gi memory\n"
 
 
 def test_queues_come_from_kubernetes_objects_if_the_server_is_absent(alice: User) -> None:

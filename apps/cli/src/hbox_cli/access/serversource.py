@@ -122,7 +122,9 @@ class ServerSource:
         pages = list(self.server.pages(f"{API}/queues", {}, limit=PAGE))
         others = (pages[-1].get("metadata") or {}).get("others") or {}
         if hidden := others.get("queues", 0):
-            used = ", ".join(f"{amount} {resource}" for resource, amount in others["used"].items()) or "nothing"
+            from hbox_common.model.resources import quantity  # noqa: PLC0415  the model takes 0.2 s, which other commands do not need
+
+            used = ", ".join(f"{quantity(name, units)} {name}" for name, units in others["used"].items()) or "nothing"
             notify(
                 f"hbox: {hidden} more queue{'s' if hidden > 1 else ''}, which you may not see, use{'' if hidden > 1 else 's'} {used}"
             )
