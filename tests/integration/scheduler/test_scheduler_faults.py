@@ -89,12 +89,10 @@ async def test_a_job_at_which_it_fails_is_told_so_and_the_others_are_placed(
     async with scheduling(nats, peers, health):
         await until(lambda: "good-0" in peers.claims, "the other job is placed")
         await until(lambda: "bad" in peers.waiting, "the job is told")
-        assert (
-            "in quarantine: the scheduler fails at it (KeyError: 'no such card' (test_scheduler_faults.py:"
-            in peers.waiting["bad"]
-        )
+        assert "in quarantine: the scheduler fails at it (KeyError at test_scheduler_faults.py:" in peers.waiting["bad"]
         assert "tried again at " in peers.waiting["bad"]
-        assert "job default/bad: in quarantine" in str(health.report())
+        assert "jobs: 1; the log has the errors" in str(health.report())
+        assert "bad" not in str(health.report()), "the page needs no credentials"
         await peers.submit(of("later", created_at=2.0))
         await until(lambda: "later-0" in peers.claims, "those that come later are placed")
         assert "bad-0" not in peers.claims
@@ -114,7 +112,7 @@ async def test_what_has_no_end_is_ended(
     async with scheduling(nats, peers, health):
         await until(lambda: "good-0" in peers.claims, "the other job is placed")
         await until(lambda: "endless" in peers.waiting, "the job is told")
-        assert "TookTooLong: more than 0.5 s of processor time (test_scheduler_faults.py:" in peers.waiting["endless"]
+        assert "more than 0.5 s of processor time at test_scheduler_faults.py:" in peers.waiting["endless"]
 
 
 async def test_a_job_comes_back_when_its_time_is_over(
@@ -135,7 +133,7 @@ async def test_a_job_comes_back_when_its_time_is_over(
         await until(lambda: "bad-0" in peers.claims, "it is placed in the end")
         assert failed
         assert "in quarantine" in peers.waiting["bad"]
-        assert "in quarantine" not in str(health.report())
+        assert "quarantine" not in str(health.report())
 
 
 @pytest.mark.parametrize("namespaces", [1, 4])
@@ -156,8 +154,8 @@ async def test_a_node_over_which_several_jobs_fail_is_left_out(
     async with scheduling(nats, peers, health):
         await until(lambda: len(peers.claims) == 4, "all jobs are placed", timeout_s=BEGINNINGS_S)
         assert {claim.node for claim in peers.claims.values()} == {"good"}
-        assert "node bad: in quarantine" in str(health.report())
-        assert "job " not in health.remarks["quarantine"]()
+        assert "nodes: bad;" in str(health.report())
+        assert "jobs" not in health.remarks["quarantine"]()
         assert metrics.QUARANTINED.labels("node")._value.get() == 1
 
 

@@ -127,11 +127,20 @@ def test_each_job_that_is_held_back_is_told_once_a_time() -> None:
     [verdict] = quarantine.verdicts()
     assert verdict.job == "a"
     assert (verdict.code, verdict.outcome, verdict.owner) == ("JobQuarantined", "escalate", "operator")
-    assert verdict.message.startswith(
-        "in quarantine: the scheduler fails at it (ZeroDivisionError: division by zero (test_quarantine.py:"
-    )
+    assert verdict.message.startswith("in quarantine: the scheduler fails at it (ZeroDivisionError at test_quarantine.py:")
     assert verdict.message.endswith("; tried again at 08:01:00 UTC")
     assert quarantine.verdicts() == []
+
+
+def test_summary_names_nodes_but_no_tenant_and_verdicts_quote_no_error() -> None:
+    quarantine = Quarantine()
+    error = SchedulingFault(KeyError("secret/other"), (of("mine", "secret"),))
+    quarantine.take(error, 0.0, WALL)
+    taken(quarantine, fault(on("n1")))
+    assert quarantine.summary() == "jobs: 1; nodes: n1; the log has the errors"
+    assert quarantine.holds_job(JobId("mine"), "secret")
+    assert "secret" not in quarantine.verdicts()[0].message
+    assert Quarantine().summary() == ""
 
 
 def test_suspects_are_read_off_the_frames_innermost_first() -> None:

@@ -26,11 +26,13 @@ class TookTooLong(Exception):
 
 
 class SchedulingFault(Bug):
-    """The core failed, with these at hand: nearest to the error first. `place`: where, equal for equal errors. What it holds may be half changed."""
+    """The core failed, with these at hand: nearest to the error first. `place`: where, equal for equal errors. `kind`: the error's type and place, without its
+    text, in which another job may be named. What it holds may be half changed."""
 
     def __init__(self, error: Exception, found: tuple[Suspect, ...]) -> None:
         self.place = error.place if isinstance(error, TookTooLong) else place_of(error)
         message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        self.kind = f"{error if isinstance(error, TookTooLong) else type(error).__name__} at {self.place}"
         super().__init__(f"{message} ({self.place})")
         self.suspects = found
 

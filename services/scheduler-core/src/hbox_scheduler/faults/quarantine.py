@@ -74,7 +74,7 @@ class Quarantine:
         lasts_s = min(MOST_S, FIRST_S * 2 ** (times - 1))
         until = datetime.fromtimestamp(wall + lasts_s, UTC).strftime("%H:%M:%S")
         whole = " with its namespace" if suspect.kind is Kind.NAMESPACE else ""
-        message = f"in quarantine{whole}: the scheduler fails at it ({fault.message}); tried again at {until} UTC"
+        message = f"in quarantine{whole}: the scheduler fails at it ({fault.kind}); tried again at {until} UTC"
         case = Case(suspect, fault.place, nodes, message, now, now + lasts_s, times)
         self._cases[suspect] = self._in_force[suspect.kind, suspect.name] = case
         return case
@@ -154,8 +154,11 @@ class Quarantine:
         return {kind: kinds.count(kind) for kind in Kind}
 
     def summary(self) -> str:
-        """What is in quarantine, for display; "" = nothing."""
-        return "; ".join(f"{case.suspect.kind} {case.suspect.label}: {case.message}" for case in self._in_force.values())
+        """What is in quarantine, for pages that need no credentials: nodes by name, jobs and namespaces by number; "" = nothing."""
+        nodes = sorted(case.suspect.label for case in self._in_force.values() if case.suspect.kind is Kind.NODE)
+        found = [f"{kind}s: {count}" for kind, count in self.counts().items() if count and kind is not Kind.NODE]
+        found += [f"nodes: {', '.join(nodes)}"] if nodes else []
+        return "; ".join([*found, "the log has the errors"]) if found else ""
 
 
 def _node_behind(fresh: Iterable[Suspect], here: Iterable[Case], *, among_more: bool) -> Suspect | None:
