@@ -90,6 +90,20 @@ def zones(cluster: Cluster) -> None:
     cluster.put_nodes([node("plain", cards=0, labels={"zone": "b"})])
 
 
+def elsewhere(cluster: Cluster) -> None:
+    """One node of zone a, and one of zone b with another model, larger cards, more cores and a label and taints that the first has not."""
+    cluster.put_nodes([node(NODES[0], cards=4, model=MODEL, card_mib=MIB, shares=10, labels={"zone": "a"}, generation=2)])
+    large = node(NODES[1], cards=8, model="H200", card_mib=2 * MIB, cpu=256, labels={"zone": "b", "disk": "ssd"}, generation=2)
+    taints = (Taint("team", "x", TaintEffect.NO_SCHEDULE), Taint("slow", "", TaintEffect.PREFER_NO_SCHEDULE))
+    cluster.put_nodes([replace(large, taints=taints)])
+
+
+def two_shapes() -> Job:
+    """A pod that fits anywhere, and one that fits nowhere."""
+    large = job("large", cpu_milli=500_000).tasks
+    return replace(job("waits", cards=1), tasks=(*job("waits", cards=1).tasks, replace(large[0], name="large")), min_member=2)
+
+
 def nothing(_: Cluster) -> None:
     pass
 
@@ -138,6 +152,10 @@ def test_verdict_has_the_outcome_and_the_code_of_the_situation_within_one_cycle(
     assert slices or "CardInsufficientMemory" not in verdict.message
 
 
+def in_zone_a(*, cards: CardRequest | int = 0, cpu_milli: int = 1000) -> Job:
+    return job("waits", cards=cards, cpu_milli=cpu_milli, node_selector={"zone": "a"})
+
+
 FACTS: list[tuple[Callable[[Cluster], None], Job, dict[str, Fact]]] = [
     (full, job("waits", cards=1), {"total": 128, "queues": ["default (128)"], "cards": 1, "free": 0}),
     (scattered, job("waits", cards=2), {"cards": 2, "free": 16, "largest": 1}),
@@ -158,7 +176,18 @@ FACTS: list[tuple[Callable[[Cluster], None], Job, dict[str, Fact]]] = [
         {"need_mib": 200_000, "largest_mib": MIB},
     ),
     (nothing, job("waits", cards=1, node_selector={"zone": "moon"}), {"key": "zone", "value": "moon", "known": []}),
-    (zones, job("waits", cards=1, node_selector={"zone": "b"}), {"cards": 1, "largest": 0}),
+    (zones, job("waits", cards=1, node_selector={"zone": "b"}), {"cards": 1, "largest": 0, "among": 1}),
+    (elsewhere, in_zone_a(cards=8), {"cards": 8, "largest": 4, "among": 1}),
+    (elsewhere, in_zone_a(cards=CardRequest(1, models=("H200",))), {"model": "H200", "models": ["H100"], "among": 1}),
+    (
+        elsewhere,
+        in_zone_a(cards=CardRequest(1, cores=0, memory_mib=100_000)),
+        {"need_mib": 100_000, "largest_mib": MIB, "among": 1},
+    ),
+    (elsewhere, in_zone_a(cpu_milli=200_000), {"resource": "cpu", "need": 200, "largest": 64, "among": 1}),
+    (elsewhere, job("waits", node_selector={"zone": "a", "disk": "ssd"}), {"key": "disk", "value": "ssd", "among": 1}),
+    (elsewhere, job("waits", node_selector={"zone": "b"}), {"count": 1, "nodes": [NODES[1]], "detail": "team=x:NoSchedule"}),
+    (nothing, two_shapes(), {"resource": "cpu", "need": 500, "largest": 64}),
     (nothing, job("waits", cards=1, queue="defualt"), {"queue": "defualt", "nearest": "default"}),
     (
         nothing,
@@ -252,7 +281,7 @@ def test_node_of_a_job_is_answered_with_all_rules_that_it_fails() -> None:
 
 
 #: Placeholders of optional parts of texts.
-OPTIONAL = {"until_at", "by", "nearest", "known", "domain", "room"}
+OPTIONAL = {"among", "labels", "spare", "until_at", "by", "nearest", "known", "domain", "room"}
 
 
 def test_every_code_of_the_engine_is_in_the_catalogue() -> None:

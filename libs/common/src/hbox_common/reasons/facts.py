@@ -19,6 +19,7 @@ MAX_NAME, MAX_DETAIL, MAX_NAMES = 80, 400, 20
 #: Every placeholder, with its meaning and an example.
 FACTS: Mapping[str, tuple[str, Fact]] = {
     "ahead": ("jobs of the queue that come before this one", 3),
+    "among": ("nodes that the statement is about, if not all", 4),
     "by": ("queue or person that causes the state", "research"),
     "cards": ("cards that one pod requests, or that are reclaimed", 8),
     "count": ("nodes, pods or jobs that the code counts", 2),
@@ -31,10 +32,11 @@ FACTS: Mapping[str, tuple[str, Fact]] = {
     "key": ("label key", "zone"),
     "known": ("existing names", ["research", "vision"]),
     "label": ("label key of the pod", "scheduling.x-k8s.io/pod-group"),
+    "labels": ("labels of nodes that the pod requires", ["zone=a", "disk=ssd"]),
     "largest": ("the largest amount that one node or queue has", 8),
     "largest_mib": ("memory of the largest card, in MiB", 81_559),
     "model": ("card model that the pod requests", "H1OO"),
-    "models": ("card models of the cluster", ["A100", "H100"]),
+    "models": ("card models of these nodes", ["A100", "H100"]),
     "most": ("pods that fit if nothing else runs", 16),
     "name": ("name of the object", "urgent"),
     "namespace": ("namespace of the job", "ml"),
@@ -48,6 +50,7 @@ FACTS: Mapping[str, tuple[str, Fact]] = {
     "resource": ("resource name", "cpu"),
     "room": ("pods that the domain has room for", 4),
     "short": ("pods or nodes that are missing", 1),
+    "spare": ("cards free that are too few for the pod", 1),
     "state": ("state of the queue", "Closed"),
     "tier": ("highest allowed tier", 1),
     "total": ("cards that the pod may use, free or not", 128),

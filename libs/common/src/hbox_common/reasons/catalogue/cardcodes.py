@@ -13,8 +13,10 @@ CODES = (
         Owner.SYSTEM,
         Text("All fitting cards are in use", "所有适用的卡均在使用中"),
         Text(
-            "all {total} cards that the pod may use are in use[, by {queues}][; the first ends about {until_at}]",
-            "Pod 可用的 {total} 张卡均在使用中[，占用队列：{queues}][；最早约 {until_at} 释放]",
+            "all {total} cards that the pod may use[ on {among} nodes][, but {spare},] are in use[, by {queues}]"
+            "[; the first ends about {until_at}]",
+            "[{among} 个节点上 ]Pod 可用的 {total} 张卡[除 {spare} 张外]均在使用中[，占用队列：{queues}]"
+            "[；最早约 {until_at} 释放]",
         ),
         Text(
             "Every card that the pod may use is held by a running pod, and the policy evicts none for this job.",
@@ -32,8 +34,8 @@ CODES = (
         Owner.SYSTEM,
         Text("Free cards are spread over too many nodes", "空闲卡分散在过多节点上"),
         Text(
-            "no node has {cards} cards free[; the most on one node is {largest}, {free} on all nodes together]",
-            "没有节点有 {cards} 张空闲卡[；单节点最多 {largest} 张，全部节点共 {free} 张]",
+            "no node[ of {among} with too few] has {cards} cards free[; the most on one node is {largest}, {free} on all nodes together]",
+            "[空闲卡不足的 {among} 个节点中]没有节点有 {cards} 张空闲卡[；单节点最多 {largest} 张，全部节点共 {free} 张]",
         ),
         Text(
             "Enough cards are free in total, but no node has enough of them for one pod.",
@@ -51,8 +53,8 @@ CODES = (
         Owner.USER,
         Text("The pod requests more cards than a node has", "Pod 请求的卡多于节点拥有的卡"),
         Text(
-            "the pod requests {cards} cards, and the largest node has {largest}",
-            "Pod 请求 {cards} 张卡，最大的节点有 {largest} 张",
+            "the pod requests {cards} cards, and the largest node[ of {among} that it could use otherwise] has {largest}",
+            "Pod 请求 {cards} 张卡，[其余条件满足的 {among} 个节点中]最大的节点有 {largest} 张",
         ),
         Text(
             "One pod runs on one node, and these nodes have fewer cards than the pod requests.",
@@ -70,8 +72,9 @@ CODES = (
         Owner.USER,
         Text("No node has the requested card model", "没有节点具有所请求的卡型号"),
         Text(
-            "no card is of the model {model}[; did you mean {nearest}?][; models here: {models}]",
-            "没有型号为 {model} 的卡[；是否想写 {nearest}？][；现有型号：{models}]",
+            "no card[ of {among} nodes that it could use otherwise] is of the model {model}[; did you mean {nearest}?]"
+            "[; models here: {models}]",
+            "[其余条件满足的 {among} 个节点中]没有型号为 {model} 的卡[；是否想写 {nearest}？][；现有型号：{models}]",
         ),
         Text(
             f"An annotation of the pod, such as {VENDORS.default.models_annotation}, excludes the cards' models.",
@@ -142,8 +145,8 @@ CODES = (
         Owner.USER,
         Text("The pod requests more memory than any card has", "Pod 请求的显存超过任何一张卡"),
         Text(
-            "the pod requests {need_mib} MiB of card memory, and the largest card has {largest_mib} MiB",
-            "Pod 请求 {need_mib} MiB 显存，最大的卡只有 {largest_mib} MiB",
+            "the pod requests {need_mib} MiB of card memory, and the largest card[ of {among} nodes that it could use otherwise] has {largest_mib} MiB",
+            "Pod 请求 {need_mib} MiB 显存，[其余条件满足的 {among} 个节点中]最大的卡只有 {largest_mib} MiB",
         ),
         Text("A slice is part of one card, and no card is that large.", "切片只能位于一张卡上，而没有这么大的卡。"),
         Text("Request at most what the largest card has.", "请求不超过最大的卡的显存。"),

@@ -142,8 +142,10 @@ CODES = (
         Owner.USER,
         Text("Node labels do not match the pod's selector", "节点标签与 Pod 的选择器不匹配"),
         Text(
-            "no node has the label {key}={value}[; did you mean {nearest}?][; values: {known}]",
-            "没有节点带标签 {key}={value}[；是否想写 {nearest}？][；现有值：{known}]",
+            "no node[ of {among} that it could use otherwise] has[ the label {key}={value}][ the labels {labels} together]"
+            "[; did you mean {nearest}?][; values: {known}]",
+            "[在其余条件满足的 {among} 个节点中，]没有节点[带标签 {key}={value}][同时带标签 {labels}]"
+            "[；是否想写 {nearest}？][；现有值：{known}]",
         ),
         Text("spec.nodeSelector names a label that these nodes do not have.", "spec.nodeSelector 指定了这些节点没有的标签。"),
         Text(
@@ -369,8 +371,8 @@ CODES = (
         Owner.USER,
         Text("The pod requests more than any node has", "Pod 的请求超过任何节点的总量"),
         Text(
-            "the pod requests {need} {resource}, and the largest node has {largest}",
-            "Pod 请求 {need} {resource}，最大的节点只有 {largest}",
+            "the pod requests {need} {resource}, and the largest node[ of {among} that it could use otherwise] has {largest}",
+            "Pod 请求 {need} {resource}，[其余条件满足的 {among} 个节点中]最大的节点只有 {largest}",
         ),
         Text("One pod runs on one node, and no node is that large.", "一个 Pod 只能在一个节点上运行，而没有这么大的节点。"),
         Text(

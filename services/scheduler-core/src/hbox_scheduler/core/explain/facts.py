@@ -86,41 +86,35 @@ def wanted_models(request: CardRequest) -> Sequence[str]:
     return [name.strip() for key in VENDORS.models_annotations for name in wishes.get(key, "").split(",") if name.strip()]
 
 
-def known_models(columns: Columns) -> list[str]:
-    """Models of the cluster's cards, those on most nodes first."""
-    rows = columns.alive[: columns.size]
+def known_models(columns: Columns, rows: Bools) -> list[str]:
+    """Models of the cards of these nodes, those on most nodes first."""
     codes = np.where(columns.card_index[: columns.size] >= 0, columns.card_model[: columns.size], 0)[rows]
     counts = {columns.model_names[code]: int((codes == code).any(axis=1).sum()) for code in np.unique(codes).tolist() if code}
-    return sorted(counts, key=lambda name: (-counts[name], name))[:MAX_KNOWN]
+    return sorted(counts, key=lambda name: (-counts[name], name))
 
 
-def model_facts(columns: Columns, request: CardRequest, found: Facts) -> None:
-    """The model that no card has, and the most similar name, or part of a name, that selects one that cards have."""
-    wanted, models = wanted_models(request), known_models(columns)
+def model_facts(columns: Columns, rows: Bools, request: CardRequest, found: Facts) -> None:
+    """The model that no card of these nodes has, and the most similar name, or part of a name, that selects one that cards have."""
+    wanted, models = wanted_models(request), known_models(columns, rows)
     missing = [name for name in wanted if not any(any_names_model([name], model) for model in models)] or list(wanted)
-    found.facts |= {"model": ", ".join(missing), "models": models}
+    found.facts |= {"model": ", ".join(missing), "models": models[:MAX_KNOWN]}
     parts = [part for model in models for part in (model, *re.split(r"[\s_-]+", model)) if any_names_model([part], model)]
     if missing and (near := nearest(missing[0], parts)):
         found.facts["nearest"] = near
 
 
-def selector_facts(columns: Columns, task: Task, found: Facts) -> None:
-    """The key of the node selector that excludes the most nodes, and the values that nodes have."""
-    alive = columns.alive[: columns.size]
-    counted: list[tuple[int, str, str]] = []
+def selector_facts(columns: Columns, rows: Bools, task: Task, found: Facts) -> None:
+    """The label of the node selector that none of these nodes has, and the values that they have; or all labels, which no node has together."""
     for key, value in task.node_selector:
         column = columns.descriptions.column(key)
-        code = column.values.index(value) if value in column.values else -1
-        counted.append((int(np.count_nonzero(alive & (column.codes[: columns.size] == code))), key, value))
-    if not counted:
-        return
-    _, key, value = min(counted)
-    column = columns.descriptions.column(key)
-    present = np.unique(column.codes[: columns.size][alive]).tolist()
-    known = sorted(name for code in present if (name := column.values[code]))[:MAX_KNOWN]
-    found.facts |= {"key": key, "value": value, "known": known}
-    if near := nearest(value, known):
-        found.facts["nearest"] = near
+        values = [column.values[code] for code in np.unique(column.codes[: columns.size][rows]).tolist()]
+        if value not in values:
+            known = sorted(filter(None, values))
+            found.facts |= {"key": key, "value": value, "known": known[:MAX_KNOWN]}
+            if near := nearest(value, known):
+                found.facts["nearest"] = near
+            return
+    found.facts["labels"] = [f"{key}={value}" for key, value in task.node_selector]
 
 
 def resource_facts(columns: Columns, task: Task, label: str, rows: Bools, found: Facts, *, empty: bool) -> None:

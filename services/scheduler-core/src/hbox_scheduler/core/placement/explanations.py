@@ -14,6 +14,7 @@ from hbox_common.reasons import CODES, code_of_message
 
 from ..cluster import Bookings
 from ..cluster.arrays import Bools, Ints
+from ..cluster.columns import CONDITION_TAINTS
 from ..cluster.entities import Member
 from ..explain.facts import (
     Facts,
@@ -48,10 +49,10 @@ from ..explain.reasons import first_failed
 from ..framework import Session
 from ..framework.placing import Placing
 from ..framework.waiting import WaitReason
+from ..plugins.taints import HARD, untolerated
 from ..queueing.jobs import Entry
 from ..topology.constraints import constraint_of
-from .emptyroom import chosen_rows, lasting_rules
-from .headlines import domains, exceeded_limit, free_cards, wants_of
+from .headlines import domains, exceeded_limit, free_cards, lack_of, wants_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +140,12 @@ class Explainer:
     ) -> None:
         """`rooms`: of each shape of `wants`."""
         self._session, self._columns = session, session.columns
-        self._member, self._gang, self._task = member, member.gang, member.task
-        self._wants = wants_of(member.gang, member)
+        self._gang, self._wants = member.gang, wants_of(member.gang, member)
+        kinds = zip(self._wants.kinds, rooms, strict=True)
+        #: of the first shape that no node would hold
+        self._lack = next((lack_of(session, one) for (one, _), room in kinds if not room.ever.any()), None)
+        self._member = member if self._lack is None else self._lack.member
+        self._task = self._member.task
         self._before, self._bookings, self._rooms = before, bookings, rooms
         self._alive = self._columns.alive[: self._columns.size]
 
@@ -187,14 +192,25 @@ class Explainer:
         request = self._task.cards
         if request is not None:
             found.facts["cards"] = request.count
-        failing = self._before.rows(code)
-        found.facts["count"] = int(np.count_nonzero(failing & self._alive))
+        failing = self._rows(code)
+        found.facts["count"] = int(np.count_nonzero(failing))
         if 0 < int(np.count_nonzero(failing)) <= 20:
             found.facts["nodes"] = sorted(self._columns.names[row] for row in np.flatnonzero(failing).tolist())
         fill = self._FILL.get(code)
         if fill is not None:
             fill(self, found)
         return found
+
+    def _rows(self, *labels: str) -> Bools:
+        """`[N]`: nodes of which statements about these labels are true: those of the lack if there is one, else those whose first rule has such a label."""
+        lack = self._lack
+        return lack.rows if lack is not None and lack.code in labels else self._before.rows(*labels) & self._alive
+
+    def _among(self, found: Facts, rows: Bools, of: Bools) -> None:
+        """With the number of nodes that a statement is about, if these are not all of `of`."""
+        count = int(np.count_nonzero(rows & of))
+        if count and count < int(np.count_nonzero(of)):
+            found.facts["among"] = count
 
     # By code.
 
@@ -219,35 +235,48 @@ class Explainer:
         return sum(min(int(room.ever.sum()), count) for room, (_, count) in zip(self._rooms, self._wants.kinds, strict=True))
 
     def _topology_now(self, found: Facts) -> None:
-        placing = Placing(self._session)
-        allowed = placing.allowed(self._member, self._columns)
-        self._topology(found, np.where(allowed, placing.capacity(self._member, self._columns), 0))
+        placing, columns = Placing(self._session), self._columns
+        members = [one for one, _ in self._wants.kinds]
+        self._topology(found, [np.where(placing.allowed(one, columns), placing.capacity(one, columns), 0) for one in members])
 
     def _topology_ever(self, found: Facts) -> None:
-        self._topology(found, self._rooms[0].ever)
+        self._topology(found, [room.ever for room in self._rooms])
 
-    def _topology(self, found: Facts, room: Ints) -> None:
+    def _topology(self, found: Facts, rooms: Sequence[Ints]) -> None:
+        """`rooms`: of each shape. Of the first shape for which no domain has room; the domains may lack room for the shapes together only."""
         tree = self._session.tree
         constraint, allowed = constraint_of(tree, self._gang), domains(self._session, self._wants)
         if constraint is None or allowed is None or not len(allowed):
             return
-        sums = tree.sums(room)[allowed]
-        best = int(allowed[sums.argmax()])
-        found.facts |= {"tier": constraint.ceiling, "domain": tree.names[best], "room": int(sums.max())}
-        found.amount("pods", self._wants.pods, float(sums.max()))
+        found.facts["tier"] = constraint.ceiling
+        for room, (_, count) in zip(rooms, self._wants.kinds, strict=True):
+            sums = tree.sums(room)[allowed]
+            if (most := int(sums.max())) < count:
+                found.facts |= {"pods": count, "domain": tree.names[int(allowed[sums.argmax()])], "room": most}
+                found.amount("pods", count, float(most))
+                return
 
     def _in_use(self, found: Facts) -> None:
-        request = self._task.cards
+        request, columns = self._task.cards, self._columns
         assert request is not None
-        could = self._rooms[0].ever > 0
-        queues = card_holders(self._bookings.all().values(), could, self._columns)
-        free = free_cards(self._columns, self._task)
-        cards = self._columns.card_ok[: self._columns.size] & could[:, None]
+        free = free_cards(columns, self._task)
+        could = self._rooms[0].in_service > 0
+        short = could & (free < request.count)
+        short = short if short.any() else could
+        cards = columns.card_ok[: columns.size] & short[:, None]
         if request.models:
-            cards = cards & self._columns.models_allowed(request.models)[self._columns.card_model[: self._columns.size]]
-        most = int(free[could].max(initial=0))
-        found.facts |= {"total": int(cards.sum()), "queues": queues, "free": int(free[could].sum()), "largest": most}
-        found.amount("cards", request.count * self._wants.pods, float(free[could].sum()))
+            cards = cards & columns.models_allowed(request.models)[columns.card_model[: columns.size]]
+        spare = int(free[short].sum())
+        found.facts |= {
+            "total": int(cards.sum()),
+            "queues": card_holders(self._bookings.all().values(), short, columns),
+            "free": spare,
+            "largest": int(free[short].max(initial=0)),
+        }
+        if spare:
+            found.facts["spare"] = spare
+        self._among(found, short, could)
+        found.amount("cards", request.count * self._wants.pods, float(spare))
 
     def _spread(self, found: Facts) -> None:
         self._in_use(found)
@@ -257,72 +286,87 @@ class Explainer:
         largest = found.facts["largest"]
         found.amount("cards", self._task.cards.count, float(largest) if isinstance(largest, int | float) else 0.0)
 
+    def _cards_of_kind(self, rows: Bools) -> Bools:
+        """`[N, D]`: cards of these nodes, of the vendor that the pod requests."""
+        size = self._columns.size
+        cards = (self._columns.card_index[:size] >= 0) & rows[:, None]
+        if (vendor := VENDORS.of(self._task.requests)) is not None:
+            cards = cards & (self._columns.allocatable[self._columns.resource(vendor.cards), :size] > 0)[:, None]
+        return np.asarray(cards)
+
     def _device(self, found: Facts) -> None:
-        """The most cards of the kind that one of the nodes has that the pod chooses."""
+        """The most cards of the kind that one of the nodes has."""
         assert self._task.cards is not None
-        vendor = VENDORS.of(self._task.requests)
-        there = self._columns.card_index[: self._columns.size] >= 0
-        counts = np.where(chosen_rows(lasting_rules(self._session, self._member)[0], self._columns), there.sum(axis=1), 0)
-        if vendor is not None:
-            has = self._columns.allocatable[self._columns.resource(vendor.cards), : self._columns.size] > 0
-            counts = np.where(has, counts, 0)
-        largest = int(counts.max(initial=0))
+        rows = self._rows(str(Label.DEVICE_INSUFFICIENT))
+        largest = int(self._cards_of_kind(rows).sum(axis=1).max(initial=0))
         found.facts["largest"] = largest
+        self._among(found, rows, self._alive)
         found.amount("cards", self._task.cards.count, largest)
 
     def _model(self, found: Facts) -> None:
         assert self._task.cards is not None
-        model_facts(self._columns, self._task.cards, found)
+        rows = self._rows(str(Label.CARD_TYPE_MISMATCH))
+        model_facts(self._columns, rows, self._task.cards, found)
+        self._among(found, rows, self._alive)
 
     def _memory(self, found: Facts) -> None:
-        request = self._task.cards
+        request, columns = self._task.cards, self._columns
         assert request is not None
-        rows = slice(0, self._columns.size)
-        cards = (self._columns.card_index[rows] >= 0) & self._alive[:, None]
-        memory = self._columns.card_memory[rows]
+        rows, size = self._rows(CARD_MEMORY_TOO_LARGE, str(Label.CARD_INSUFFICIENT_MEMORY)), columns.size
+        cards = self._cards_of_kind(rows)
+        if request.models:
+            cards = cards & columns.models_allowed(request.models)[columns.card_model[:size]]
+        memory, pods = columns.card_memory[:size], columns.card_pods[:size]
+        usable = cards & columns.card_ok[:size] & ((pods == 0) | (pods < columns.card_shares[:size]))
         largest = int(memory[cards].max(initial=0))
-        free = int((memory - self._columns.card_memory_used[rows])[cards].max(initial=0))
+        free = int((memory - columns.card_memory_used[:size])[usable].max(initial=0))
         need = request.memory_mib or largest * request.memory_percent // 100
         found.facts |= {"need_mib": need, "largest_mib": largest, "free_mib": free}
-        ever = self._rooms[0].ever.any()
-        found.amount("card_memory_mib", need, free if ever else largest)
+        self._among(found, rows, self._alive)
+        found.amount("card_memory_mib", need, largest if self._lack is not None else free)
 
     def _selector(self, found: Facts) -> None:
-        selector_facts(self._columns, self._task, found)
+        rows = self._rows(str(Label.NODE_SELECTOR_MISMATCH))
+        selector_facts(self._columns, rows, self._task, found)
+        self._among(found, rows, self._alive)
 
     def _taints(self, found: Facts) -> None:
-        rows = np.flatnonzero(self._before.rows(Label.UNTOLERATED_TAINT)).tolist()
+        rows = np.flatnonzero(self._rows(str(Label.UNTOLERATED_TAINT))).tolist()
         states = [state for row in rows[:20] if (state := self._columns.states[row]) is not None]
         texts = dict.fromkeys(
             f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
             for state in states
-            for taint in state.taints
+            for taint in untolerated(state.taints, self._task.tolerations, HARD)
+            if taint.key not in CONDITION_TAINTS
         )
         found.facts["detail"] = ", ".join(texts)
 
     def _resource(self, found: Facts) -> None:
-        self._resource_of(found, empty=False)
-
-    def _resource_ever(self, found: Facts) -> None:
-        self._resource_of(found, empty=True)
-
-    def _resource_of(self, found: Facts, *, empty: bool) -> None:
         labels = [label for label in self._before.labels if label.startswith("Insufficient ")]
         counted = [(int(np.count_nonzero(self._before.rows(label) & self._alive)), label) for label in labels]
         if not counted:
             return
         count, label = max(counted)
         found.facts["count"] = count
-        rows = self._alive if empty else self._before.rows(label) & self._alive
-        resource_facts(self._columns, self._task, label, rows, found, empty=empty)
+        resource_facts(self._columns, self._task, label, self._before.rows(label) & self._alive, found, empty=False)
+
+    def _resource_ever(self, found: Facts) -> None:
+        if self._lack is None:
+            return
+        resource_facts(self._columns, self._task, self._lack.label, self._lack.rows, found, empty=True)
+        self._among(found, self._lack.rows, self._alive)
 
     def _out_of_service(self, found: Facts) -> None:
-        """Nodes that would hold pods of the job and are out of service, and how many of them it takes."""
-        (_, count), room = self._wants.kinds[0], self._rooms[0]
-        gain = room.ever - room.in_service
-        rows = np.flatnonzero(gain > 0)
-        order = sorted(rows.tolist(), key=lambda row: (-int(gain[row]), self._columns.names[row]))
-        missing, short = count - int(room.in_service.sum()), 0
+        """Nodes that would hold pods of the job and are out of service, and how many of them it takes: of the first shape that lacks room."""
+        kinds = [(count, room) for (_, count), room in zip(self._wants.kinds, self._rooms, strict=True)]
+        everywhere = np.ones(self._columns.size, dtype=np.bool_)
+        lacking = [(count, room, everywhere) for count, room in kinds if int(room.in_service.sum()) < count]
+        lacking = lacking or [(count, room, self._nearest_domain(count, room)) for count, room in kinds]
+        count, room, rows = lacking[0]
+        gain = np.where(rows, room.ever - room.in_service, 0)
+        order = sorted(np.flatnonzero(gain > 0).tolist(), key=lambda row: (-int(gain[row]), self._columns.names[row]))
+        there = int(room.in_service[rows].sum())
+        missing, short = count - there, 0
         for row in order:
             if missing <= 0:
                 break
@@ -330,7 +374,16 @@ class Explainer:
             short += 1
         names = sorted(order[:20], key=lambda row: self._columns.names[row])
         found.facts |= {"short": max(short, 1), "nodes": [condition(self._columns, row) for row in names], "count": len(order)}
-        found.amount("pods", self._wants.pods, float(min(int(room.in_service.sum()), count)))
+        found.amount("pods", count, float(min(there, count)))
+
+    def _nearest_domain(self, count: int, room: NodeRooms) -> Bools:
+        """`[N]`: nodes of the domain that lacks the fewest pods, of those that would hold all; all nodes if the gang may be in any domain."""
+        tree, allowed = self._session.tree, domains(self._session, self._wants)
+        if allowed is not None:
+            allowed = allowed[tree.sums(room.ever)[allowed] >= count]
+        if allowed is None or not len(allowed):
+            return np.ones(self._columns.size, dtype=np.bool_)
+        return tree.mask(int(allowed[tree.sums(room.in_service)[allowed].argmax()]))
 
     def _queue_missing(self, found: Facts) -> None:
         known = sorted(self._session.queues)

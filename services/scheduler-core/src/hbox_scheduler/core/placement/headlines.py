@@ -138,7 +138,7 @@ def never(session: Session, wants: Wants, rooms: Sequence[EmptyRoom]) -> str | N
     """The code of the rule for which the pods do not fit even on empty nodes; None: they fit."""
     for (one, _), room in zip(wants.kinds, rooms, strict=True):
         if not room.most_ever:
-            return _lack(session, one)
+            return lack_of(session, one).code
     if _too_few(wants, [room.most_ever for room in rooms]):
         return GANG_TOO_LARGE
     return TOPOLOGY_TOO_SMALL if _apart(session, wants, in_service=False) else None
@@ -161,9 +161,24 @@ def exceeded_limit(session: Session, wants: Wants) -> tuple[QueueName, str, int,
     return None
 
 
-def _lack(session: Session, member: Member) -> str:
-    """The code of the rule that keeps the pod from all nodes even when they are empty and in service: of the nodes that it chooses itself, if there are any,
-    and of these of those that come nearest."""
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """The rule that keeps the member from all nodes even when they are empty and in service. `rows`: `[N]`, the nodes that it keeps the member from first, of
+    those that come nearest to holding it: statements about the rule are true of these nodes. `label`: of the rule; "" = unknown."""
+
+    member: Member
+    label: str
+    rows: Bools
+
+    @property
+    def code(self) -> str:
+        if self.label:
+            return code_of_lack(self.label, ever=True)
+        return str(Label.CARDS_TOO_FEW) if self.member.task.cards is not None else INSUFFICIENT_RESOURCE
+
+
+def lack_of(session: Session, member: Member) -> Lack:
+    """Of the nodes that the pod chooses itself, if there are any, the rule that most of those fail that fail the fewest."""
     columns, task = session.columns, member.task
     empty, rows = columns.emptied(), slice(0, columns.size)
     lasting, _ = lasting_rules(session, member)
@@ -173,10 +188,11 @@ def _lack(session: Session, member: Member) -> str:
     if task.cards is not None and (with_cards := relevant & _has_cards(columns, task)).any():
         relevant = with_cards
     alone = relevant & (failed == 1)
-    numbers = first[alone if alone.any() else relevant]
-    if not len(numbers):
-        return str(Label.CARDS_TOO_FEW) if task.cards is not None else INSUFFICIENT_RESOURCE
-    return code_of_lack(labels[int(np.bincount(numbers).argmax())], ever=True)
+    nearest = alone if alone.any() else relevant
+    if not nearest.any():
+        return Lack(member, "", nearest)
+    number = int(np.bincount(first[nearest]).argmax())
+    return Lack(member, labels[number], nearest & (first == number))
 
 
 def _has_cards(columns: Columns, task: Task) -> Bools:
@@ -199,10 +215,9 @@ def _waits_for(session: Session, member: Member, waiting: WaitReason, room: Empt
     counts.subtract(room.lacking)
     label, _ = counts.most_common(1)[0]
     if task.cards is not None and label in _HELD:
-        spread = (
-            Label.CARDS_TOO_FEW in counts
-            and free_cards(session.columns, task)[rooms_by_node(session, member)[1] > 0].sum() >= task.cards.count
-        )
+        free = free_cards(session.columns, task)
+        short = (rooms_by_node(session, member)[1] > 0) & (free < task.cards.count)
+        spread = Label.CARDS_TOO_FEW in counts and free[short].sum() >= task.cards.count
         return CARDS_SPREAD if spread else str(Label.CARDS_IN_USE)
     return code_of_lack(label, ever=False)
 
