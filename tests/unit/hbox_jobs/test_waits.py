@@ -142,6 +142,16 @@ def test_accounts_continue_after_a_restart_and_the_outage_is_waiting() -> None:
     )
 
 
+def test_a_wait_keeps_its_code_over_a_restart_until_the_verdict_is_repeated() -> None:
+    world = World()
+    world.jobs.waits.resume([JobWait(J, "CardsInUse", 100.0, {"GangIncomplete": 10.0})])
+    world.pods("a", "b")
+    assert world.at(160.0) == {"GangIncomplete": 10.0, "CardsInUse": 60.0}
+    world.pods("a", "b")
+    world.verdict("QueueShareSpent", 170.0)
+    assert world.at(180.0) == {"GangIncomplete": 10.0, "CardsInUse": 70.0, "QueueShareSpent": 10.0}
+
+
 def test_a_shard_whose_publication_failed_is_published_again() -> None:
     waits = Waits()
     waits.note(J, Q, "CardsInUse", 100.0, since=100.0)

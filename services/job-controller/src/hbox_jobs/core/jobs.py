@@ -43,6 +43,7 @@ from .claimturns import ClaimTurns
 from .intake import Intake, Turns, held_text, too_large_text
 from .job import (
     HIGHEST_USER_PRIORITY,
+    NOT_TRIED_YET,
     SCHEDULER_ABSENT,
     Record,
     Tally,
@@ -786,6 +787,8 @@ class Jobs:
             new = replace(new, revision=self._next_revision(wall))
         record.job = new
         code = wait_code(record, tally)
+        if code == NOT_TRIED_YET and record.verdict is None:  # after a restart, until the scheduler repeats its verdict
+            code = self.waits.resumed(new.id) or code
         self.waits.note(new.id, new.queue, code, wall, since=waits_since(record, wall), outcome=outcome_of(record, code))
         phase = phase_of(record, tally)
         if phase is not record.phase:

@@ -23,6 +23,7 @@ class _Account:
     since: float
     outcome: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
+    resumed: bool = False  #: `code` is of an earlier process
 
 
 @dataclass(slots=True)
@@ -77,6 +78,7 @@ class Waits:
         if code and code not in account.seconds and len(account.seconds) >= MOST_CODES:
             code = OTHER
         account.queue, account.code, account.since, account.outcome = queue, code, began, outcome
+        account.resumed = False
         if code:
             account.seconds.setdefault(code, 0.0)
             self._sum(queue, code, outcome, now).open += 1
@@ -105,8 +107,13 @@ class Waits:
     def resume(self, waits: Iterable[JobWait]) -> None:
         """Continue the accounts of an earlier process, before the first `note`: an open wait lasted meanwhile."""
         for one in waits:
-            self._accounts[one.job] = _Account(None, one.code, one.since, seconds=dict(one.seconds))
+            self._accounts[one.job] = _Account(None, one.code, one.since, seconds=dict(one.seconds), resumed=True)
             self._by_shard[shard_of(one.job, WAIT_SHARDS)].add(one.job)
+
+    def resumed(self, job: JobId) -> str:
+        """Code of an earlier process under which the job still waits; empty if there is none."""
+        account = self._accounts.get(job)
+        return account.code if account is not None and account.resumed else ""
 
     def keep(self, jobs: Collection[JobId], now: float) -> None:
         """Drop accounts of jobs that ended while no process ran."""
