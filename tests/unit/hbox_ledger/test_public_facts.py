@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from hbox_common.events import (
+    MOST_RESOURCES,
     CloudEvent,
     EvictionRule,
     JobEvicted,
@@ -86,6 +87,20 @@ def test_a_changed_quota_is_reported_with_old_and_new_amounts(
     found = [(event.data.old and event.data.old.deserved, event.data.new and event.data.new.deserved)
              for event in step.public if isinstance(event, QuotaChanged)]  # fmt: skip
     assert found == ([reported] if reported is not None else [])
+
+
+def test_a_changed_quota_of_many_resources_fits_into_its_message(world: World) -> None:
+    name, step = QueueName("q"), world.turn()
+    amounts = {f"example.com/{'r' * 240}{number}": number for number in range(1000)}
+    world.state.queues[name] = Queue(name, guarantee=amounts, deserved=amounts, capability=amounts)
+    publicfacts.quota(
+        world.state, step, Queue(name, guarantee=amounts, deserved=amounts, capability=amounts | {"z": 1}), gone=False
+    )
+    [changed] = step.public
+    assert isinstance(changed, QuotaChanged)
+    assert encode(changed)
+    assert changed.data.new is not None
+    assert len(changed.data.new.capability) == MOST_RESOURCES
 
 
 def ended(world: World, pod: str, where: str) -> list[CloudEvent]:

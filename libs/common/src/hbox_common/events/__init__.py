@@ -1,7 +1,7 @@
 """Messages of the bus: their types, subjects and bytes."""
 
 from .base import REGISTRY, About, Event, Stream, shard_of, token_of
-from .cloud import MOST_CARDS, MOST_NODES, MOST_TEXT, CloudEvent, NodePlace, Places, places_of, rfc3339
+from .cloud import MOST_CARDS, MOST_NODES, MOST_RESOURCES, MOST_TEXT, CloudEvent, NodePlace, Places, places_of, rfc3339
 from .cloudtypes import (
     JobEnd,
     JobEnding,
@@ -142,6 +142,7 @@ __all__ = [
     "MOST_CARDS",
     "MOST_NODES",
     "MOST_PODS_READ",
+    "MOST_RESOURCES",
     "MOST_TEXT",
     "QUOTA_SHARDS",
     "REGISTRY",

@@ -18,6 +18,9 @@ from .base import About, Event, Stream, register
 #: Of one event: nodes, and cards of one node, that are listed. The counts cover all.
 MOST_NODES, MOST_CARDS = 64, 16
 
+#: Resources of one amount of a queue, the first by name.
+MOST_RESOURCES = 64
+
 #: Characters of a free text.
 MOST_TEXT = 1000
 

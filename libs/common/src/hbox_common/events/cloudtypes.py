@@ -108,7 +108,7 @@ class QueueReclaimed(CloudEvent):
 
 
 class QueueQuota(Data):
-    """A queue's amounts in base units: `cpu` in thousandths of a core, memory in bytes, cards counted."""
+    """A queue's amounts in base units: `cpu` in thousandths of a core, memory in bytes, cards counted. MOST_RESOURCES of each at most."""
 
     guarantee: Resources
     deserved: Resources

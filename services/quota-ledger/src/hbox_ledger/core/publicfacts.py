@@ -1,6 +1,6 @@
 """Public events of a step (`hbox_common.events.cloud`): changed quotas and drained nodes. Evictions and refusals are added where they are decided."""
 
-from hbox_common.events import MOST_TEXT, NodeDrain, NodeDrained, QueueQuota, QuotaChange, QuotaChanged
+from hbox_common.events import MOST_RESOURCES, MOST_TEXT, NodeDrain, NodeDrained, QueueQuota, QuotaChange, QuotaChanged
 from hbox_common.model import Queue
 from hbox_common.model.resources import PODS
 
@@ -13,7 +13,8 @@ def quota(state: LedgerState, step: Step, queue: Queue, *, gone: bool) -> None:
     before = state.queues.get(queue.name)
     old, new = _amounts(before) if before is not None else None, None if gone else _amounts(queue)
     if old != new:
-        step.public.append(QuotaChanged.of(QuotaChange(queue=queue.name, old=old, new=new), at=step.now))
+        change = QuotaChange(queue=queue.name, old=old and _listed(old), new=new and _listed(new))
+        step.public.append(QuotaChanged.of(change, at=step.now))
 
 
 def drained(state: LedgerState, step: Step) -> None:
@@ -40,4 +41,14 @@ def _amounts(queue: Queue) -> QueueQuota:
         capability=queue.capability,
         weight=queue.weight,
         budget_card_hours=queue.budget_card_hours,
+    )
+
+
+def _listed(quota: QueueQuota) -> QueueQuota:
+    """As published: a queue may name more resources than a message holds."""
+    return quota.model_copy(
+        update={
+            amount: dict(sorted(getattr(quota, amount).items())[:MOST_RESOURCES])
+            for amount in ("guarantee", "deserved", "capability")
+        }
     )
