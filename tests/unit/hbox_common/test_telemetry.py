@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from aiohttp.http_exceptions import BadHttpMessage
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from hbox_common.telemetry import current_traceparent, decided, logs, record, record_root, recording, tracing, within
@@ -119,3 +120,12 @@ def test_a_json_log_line_carries_trace_and_extra_and_stays_one_line() -> None:
 def test_a_text_log_line_escapes_line_breaks() -> None:
     entry = logging.makeLogRecord({"msg": "two\nlines", "levelname": "INFO", "pod": "a/b"})
     assert logs.TextFormatter("binder").format(entry).endswith("two\\nlines pod=a/b")
+
+
+def test_a_request_that_is_no_http_is_not_logged_as_an_error() -> None:
+    def logged(error: Exception) -> bool:
+        arguments = ("aiohttp.server", logging.ERROR, "", 0, "Error handling request", (), (type(error), error, None))
+        return logs.is_own_fault(logging.LogRecord(*arguments))
+
+    assert not logged(BadHttpMessage("wrong header"))
+    assert logged(ValueError("a handler failed"))

@@ -66,3 +66,10 @@ def setup(service: str, *, level: str, style: LogFormat) -> None:
     root.setLevel(level.upper())
     for chatty in ("asyncio", "aiohttp.access", "alembic", "urllib3"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
+    logging.getLogger("aiohttp.server").addFilter(is_own_fault)
+
+
+def is_own_fault(record: logging.LogRecord) -> bool:
+    """Not that a client sent what is no HTTP: any client could fill the log with tracebacks."""
+    error = record.exc_info[1] if record.exc_info else None
+    return type(error).__module__ != "aiohttp.http_exceptions"
