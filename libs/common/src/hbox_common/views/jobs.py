@@ -34,7 +34,7 @@ def job_items(
     known = list(jobs)
     named = {job.id for job in known}
     outside = {one.id: one for one in groups if one.phase is GroupPhase.PENDING and one.id not in named}
-    known += [_job_of(group) for group in outside.values()]
+    known += [job_of(group) for group in outside.values()]
     for job in sorted(known, key=lambda job: (job.created_at, job.name)):
         own = placed[job.id]
         waiting = sum(len(task.pods) for task in job.tasks) or int(job.id in outside)
@@ -62,7 +62,8 @@ def job_items(
     return items
 
 
-def _job_of(group: GroupState) -> Job:
+def job_of(group: GroupState) -> Job:
+    """A PodGroup without pods as a job."""
     return Job(
         id=group.id,
         namespace=group.namespace,

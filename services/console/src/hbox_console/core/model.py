@@ -34,7 +34,7 @@ from hbox_common.model import (
     Resources,
     Verdict,
 )
-from hbox_common.views.jobs import job_items
+from hbox_common.views.jobs import job_items, job_of
 from hbox_common.views.nodes import node_items
 from hbox_common.views.queues import Waiting, item_of, tree_of, waiting_of
 
@@ -223,7 +223,7 @@ class ReadModel:
             else:
                 self._groups.pop(group.id, None)
             if waits and (entry is None or entry.group):
-                self._put(_job_of(group), withdrawn=False, shard=shards.get(group.id, ""), group=True)
+                self._put(job_of(group), withdrawn=False, shard=shards.get(group.id, ""), group=True)
             elif not waits and entry is not None and entry.group:
                 self._drop(group.id)
 
@@ -526,20 +526,3 @@ class ReadModel:
 def _is_placed(job: Job) -> bool:
     """Whether all of its pods have nodes, so that its pods have the rest of its state."""
     return job.members == job.bound and not job.tasks and not job.problem
-
-
-def _job_of(group: GroupState) -> Job:
-    return Job(
-        id=group.id,
-        namespace=group.namespace,
-        name=group.name,
-        queue=group.queue,
-        priority=group.priority,
-        min_member=group.min_member,
-        members=0,
-        bound=0,
-        created_at=group.created_at,
-        revision=group.revision,
-        tasks=(),
-        gang=True,
-    )
