@@ -22,6 +22,7 @@ from hbox_common.runtime.certificate import Certificate
 from . import metrics
 from .adapters import clientca, owncertificate
 from .adapters.feed import Feed
+from .adapters.gate import Gate
 from .adapters.handlers import Handlers
 from .adapters.questions import Questions
 from .adapters.reviews import Reviews
@@ -67,7 +68,8 @@ class Console:
             await self._read_certificate(group)
             handlers = Handlers(self.model, self._reviews)
             questions = Questions(self._bus, self.model, self.history, self._reviews, handlers)
-            watches = Watches(self.model, self._reviews, handlers, most=settings.watches)
+            gate = Gate()
+            watches = Watches(self.model, self._reviews, handlers, gate, most=settings.watches)
             answers = {
                 "whoami": handlers.whoami,
                 "jobs": handlers.jobs,
@@ -87,6 +89,7 @@ class Console:
                 {"watch": watches.watch},
                 self._reviews,
                 self._health,
+                gate,
                 certificate=self._certificate,
                 host=settings.listen_host,
                 port=settings.listen_port,

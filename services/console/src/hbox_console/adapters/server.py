@@ -26,6 +26,7 @@ from ..api import BASE
 from ..core.pages import matches, tag_of
 from ..core.rights import Identity
 from ..openapi import ROUTES, Route, openapi
+from .gate import Gate
 from .problems import problem, problem_of
 from .reviews import Reviews, Unauthenticated
 
@@ -52,6 +53,7 @@ class ApiServer:
         streams: Mapping[str, Stream],
         reviews: Reviews,
         health: Health,
+        gate: Gate,
         *,
         certificate: Certificate | None,
         host: str,
@@ -60,6 +62,7 @@ class ApiServer:
         idle_s: float = IDLE_S,
     ) -> None:
         self._answers, self._streams, self._reviews, self._health = answers, streams, reviews, health
+        self._gate = gate
         self._certificate, self._host, self.port = certificate, host, port
         self._bounds = Bounds(connections=connections, bytes_=_CONNECTION_BYTES, lives_s=idle_s, makes_way=True)
         self._open: set[Guarded] = set()
@@ -119,6 +122,7 @@ class ApiServer:
             if route.operation in self._streams:
                 return await self._streams[route.operation](request, identity)
             async with asyncio.timeout(ANSWER_S):
+                await self._gate.enter(identity.user)
                 content = await self._answers[route.operation](identity, query)
             tag = tag_of(content)
             headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}

@@ -32,6 +32,7 @@ from ..core.withheld import (
     queue_seen,
     veil_of,
 )
+from .gate import Gate
 from .handlers import Handlers
 from .reviews import Reviews
 
@@ -40,8 +41,8 @@ PAUSE_S, KEEP_S = 0.5, 15.0
 #: A client that takes nothing for so long is disconnected.
 WRITE_S = 10.0
 MOST_PER_CLIENT = 16
-#: Events in one go.
-MAX_EVENTS = 500
+#: Events in one go: some milliseconds of computation.
+MAX_EVENTS = 25
 
 Renew = Callable[[web.Request], None]
 Identify = Callable[[web.Request], Awaitable[Identity]]
@@ -50,8 +51,8 @@ Identify = Callable[[web.Request], Awaitable[Identity]]
 class Watches:
     """`identify`: reviews the client of a request again. `most`: streams at a time."""
 
-    def __init__(self, model: ReadModel, reviews: Reviews, handlers: Handlers, *, most: int) -> None:
-        self._model, self._reviews, self._handlers, self._most = model, reviews, handlers, most
+    def __init__(self, model: ReadModel, reviews: Reviews, handlers: Handlers, gate: Gate, *, most: int) -> None:
+        self._model, self._reviews, self._handlers, self._gate, self._most = model, reviews, handlers, gate, most
         self._process = secrets.token_hex(4)
         self._open: Counter[str] = Counter()
         self.renew: Renew = lambda _: None
@@ -71,6 +72,8 @@ class Watches:
             await self._stream(request, response, identity, kinds, namespace)
         except TimeoutError:
             metrics.WATCHES_CUT.labels("slow").inc()
+        except ConnectionError:
+            pass  # the client left
         except HBoxError as e:  # the answer has begun: its end is all that can be sent
             metrics.WATCHES_CUT.labels("refused" if isinstance(e, InvalidRequest) else "unavailable").inc()
         finally:
@@ -93,24 +96,28 @@ class Watches:
                 position = self._model.revision
                 await self._write(response, f"id: {self._process}.{position}\nevent: reset\ndata: {{}}\n\n")
                 continue
-            some = changes[:MAX_EVENTS]
-            if self.identify is not None:
-                identity = await self.identify(request)
-            wanted = [one for one in some if one.kind in kinds and (not namespace or one.namespace in ("", namespace))]
-            text = "".join(
-                f"id: {self._process}.{change.revision}\nevent: {change.kind}\ndata: {json.dumps(content, ensure_ascii=False)}\n\n"
-                for change, content in await self._contents(identity, wanted)
-            )
-            if some:
+            for start in range(0, len(changes), MAX_EVENTS):
+                some = changes[start : start + MAX_EVENTS]
+                identity = await self._identified(request, identity)
+                await self._gate.enter(identity.user)
+                wanted = [one for one in some if one.kind in kinds and (not namespace or one.namespace in ("", namespace))]
+                text = "".join(
+                    f"id: {self._process}.{change.revision}\nevent: {change.kind}\ndata: {json.dumps(content, ensure_ascii=False)}\n\n"
+                    for change, content in await self._contents(identity, wanted)
+                )
                 position = some[-1].revision
-            if text:
-                await self._write(response, text)
-                quiet_s = 0.0
-            elif (quiet_s := quiet_s + PAUSE_S) >= KEEP_S:
+                if text:
+                    await self._write(response, text)
+                    quiet_s = 0.0
+            identity = await self._identified(request, identity)
+            if (quiet_s := quiet_s + PAUSE_S) >= KEEP_S:
                 await self._write(response, f": {self._process}.{position}\n\n")
                 quiet_s = 0.0
             self.renew(request)
-            await asyncio.sleep(0 if len(changes) > MAX_EVENTS else PAUSE_S)
+            await asyncio.sleep(PAUSE_S)
+
+    async def _identified(self, request: web.Request, identity: Identity) -> Identity:
+        return await self.identify(request) if self.identify is not None else identity
 
     async def _write(self, response: web.StreamResponse, text: str) -> None:
         async with asyncio.timeout(WRITE_S):
