@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hbox_cli.access.brokersource import BrokerSource
+from hbox_cli.access.localjobs import local_jobs
 from hbox_cli.access.source import Wanted
-from hbox_cli.localjobs import local_jobs
 from hbox_cli.platform.layout import Layout
 from hbox_common.kube import NODES, PODS, KubeClient
 
@@ -45,7 +45,7 @@ def test_jobs_are_listed_without_the_brokers_client(tmp_path: Path) -> None:
         broker = BrokerSource(platform)
 
         def listed() -> bool:
-            found, of_broker = local_jobs(platform), broker.jobs(Wanted())
+            found, of_broker = local_jobs(platform, Wanted()), broker.jobs(Wanted())
             placed = len(of_broker) == 3 and all(item["state"] == "RUNNING" for item in of_broker)
             return placed and found is not None and comparable(found) == comparable(of_broker)
 

@@ -107,6 +107,61 @@ def test_refusal_of_the_server_is_reported_in_three_lines(alice: User, status: i
     assert TOKEN not in done.stderr
 
 
+def test_token_that_the_server_quotes_is_not_printed(alice: User) -> None:
+    async def quote(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"detail": f"odd header {request.headers['Authorization']}"}, status=400)
+
+    elsewhere = Served(quote, certificates=alice.certificates)
+    done = alice.hbox("jobs", "--server", elsewhere.url, "--ca", str(alice.certificates / "ca.pem"))
+    elsewhere.stop()
+    assert (done.returncode, "odd header Bearer ***" in done.stderr) == (Exit.INVALID, True)
+
+
+@pytest.mark.parametrize("body", [{}, [], {"items": [{"name": "x"}, 7], "metadata": {}}])
+def test_json_of_another_server_is_reported_as_such(alice: User, body: object) -> None:
+    async def other(_: web.Request) -> web.StreamResponse:
+        return web.json_response(body)
+
+    elsewhere = Served(other, certificates=alice.certificates)
+    for command in ("jobs", "why ml/train", "queue ls", "queue show q", "nodes", "share q"):
+        done = alice.hbox(*command.split(), "--server", elsewhere.url, "--ca", str(alice.certificates / "ca.pem"))
+        assert (done.returncode, len(done.stderr.splitlines())) == (Exit.UNAVAILABLE, 3), done.stderr
+        assert "something else than HBox's API" in done.stderr
+    elsewhere.stop()
+
+
+def test_answer_that_ends_early_is_named(alice: User) -> None:
+    async def half(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Length": "1000"})
+        await answer.prepare(request)
+        await answer.write(b'{"items": [')
+        assert request.transport is not None
+        request.transport.close()
+        return answer
+
+    elsewhere = Served(half, certificates=alice.certificates)
+    done = alice.hbox("jobs", "--server", elsewhere.url, "--ca", str(alice.certificates / "ca.pem"))
+    elsewhere.stop()
+    assert (done.returncode, "the connection ended before the answer did" in done.stderr) == (Exit.UNAVAILABLE, True)
+
+
+def test_absent_cluster_is_reported_without_a_remark_on_its_objects(alice: User) -> None:
+    alice.api.stop()
+    done = alice.hbox("jobs")
+    assert (done.returncode, len(done.stderr.splitlines())) == (Exit.UNAVAILABLE, 3)
+    assert f"the Kubernetes API at {alice.api.url} does not answer" in done.stderr
+
+
+def test_exec_plugin_that_fails_runs_once(alice: User) -> None:
+    plugin = exec_plugin(alice.home, expires="")
+    plugin.write_text(f"#!/bin/sh\necho run >> {alice.home}/runs\nexit 7\n")
+    alice.with_kubeconfig(exec={"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)})
+    done = alice.hbox("jobs")
+    assert (done.returncode, len(done.stderr.splitlines())) == (Exit.UNAVAILABLE, 3)
+    assert "failed with exit status 7" in done.stderr
+    assert (alice.home / "runs").read_text() == "run\n"
+
+
 def test_absent_server_is_unavailable_with_status_6(alice: User) -> None:
     alice.server.stop()
     done = alice.hbox("nodes")

@@ -121,6 +121,11 @@ def test_errors_have_the_documented_statuses() -> None:
 
 
 def test_an_error_is_three_lines_whatever_is_in_it() -> None:
+    text = failure_text("hbox jobs", PermissionError(13, "Permission denied", "/home/alice/.kube/config"))
+    assert text.splitlines()[:2] == [
+        "hbox jobs did not succeed (invalid, exit status 5)",
+        "  why   /home/alice/.kube/config: Permission denied",
+    ]
     text = failure_text("hbox nodes", Unavailable("two\nlines", hint="do\nthis"))
     assert text.splitlines() == [
         "hbox nodes did not succeed (unavailable, exit status 6)",

@@ -11,6 +11,7 @@ from hbox_common.errors import NotFound, Unavailable
 from hbox_common.events.explain import ExplainAnswer, ExplainRequest, NodeRules
 from hbox_common.model import JobId, NodeName, QueueName
 from hbox_common.model.explanation import Explanation, Outcome, Owner
+from hbox_common.views.explanations import explanation_item
 
 JOB: dict[str, Any] = {
     "id": "j",
@@ -45,7 +46,7 @@ async def test_explanation_of_the_scheduler_is_shown_with_the_waiting_by_code(ca
     found = await explanation(scheduler, {**JOB, "shard": "lab"})  # type: ignore[arg-type]
     assert found is not None
     assert [name for name, _ in scheduler.asked] == ["explain-lab"] * 2
-    show_explanation(found, JOB["reason"])
+    show_explanation({**JOB, "explanation": found})
     out = capsys.readouterr().out
     assert "  VERDICT   wait · CardsInUse" in out
     assert "  BLOCKED   all 16 cards" in out
@@ -99,3 +100,12 @@ async def test_unknown_node_is_not_found() -> None:
 )
 def test_waiting_job_without_an_explanation_has_the_line_of_its_verdict(verdict: dict[str, str], text: str) -> None:
     assert waiting_text({**JOB, **verdict}) == text
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"), [("CardsInUse", True), ("CardsInUse: 2", True), ("", True), ("QueueClosed", False), ("OfTheMoon", False)]
+)
+def test_notes_of_a_verdict_of_another_code_are_not_shown(code: str, shown: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    job = {**JOB, "code": code, "reason": f"{JOB['reason']}; reserved until noon", "explanation": explanation_item(FOUND)}
+    show_explanation(job)
+    assert ("reserved until noon" in capsys.readouterr().out) is shown

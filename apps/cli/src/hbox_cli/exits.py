@@ -30,7 +30,7 @@ def status_of(error: BaseException) -> Exit:
             return Exit.NOT_FOUND
         case InvalidRequest() if "HTTP 403" in error.message or "HTTP 401" in error.message:
             return Exit.NOT_ALLOWED
-        case InvalidRequest() | Conflict():
+        case InvalidRequest() | Conflict() | PermissionError():
             return Exit.INVALID
         case Unavailable():
             return Exit.UNAVAILABLE
@@ -57,6 +57,8 @@ def failure_text(command: str, error: BaseException) -> str:
     """The three lines. `command`: as typed, for example `hbox nodes`."""
     status = status_of(error)
     message = error.message if isinstance(error, HBoxError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, PermissionError):
+        message = f"{error.filename}: {error.strerror}"
     hint = error.hint if isinstance(error, HBoxError) else ""
     kind = "a bug in HBox" if isinstance(error, Bug) else status.name.lower().replace("_", " ")
     lines = [f"{command} did not succeed ({kind}, exit status {int(status)})", f"  why   {_one_line(message)}"]

@@ -54,11 +54,14 @@ def rule_item(label: str) -> Item:
     }
 
 
-def show_explanation(found: Mapping[str, Any], message: str) -> None:
-    """Print the item of an explanation. `message`: of the job's verdict."""
+def show_explanation(job: Mapping[str, Any]) -> None:
+    """Print the explanation of a job's item. Its verdict adds notes unless it is of another code: the job's item may then be older than the explanation."""
     from hbox_common.views.explanations import explanation_of  # noqa: PLC0415  for those who ask why
 
-    for line in lines(explanation_of(found), language_of(os.environ), message=message):
+    found = explanation_of(job["explanation"])
+    code = job.get("code", "")
+    same = code in ("", found.code) or (code_of_label(code) or code) == code_of_label(found.code)
+    for line in lines(found, language_of(os.environ), message=job["reason"] if same else ""):
         put(f"  {line}")
 
 

@@ -39,10 +39,10 @@ def jobs_of(ctx: "Context", wanted: "Wanted") -> "list[Item]":
     `source_of`."""
     choice = choice_of(ctx)
     if choice.state is not None:
-        from ..localjobs import local_jobs  # noqa: PLC0415
+        from .localjobs import local_jobs  # noqa: PLC0415
 
-        if (found := local_jobs(_running(choice))) is not None:
-            return wanted.of(found)
+        if (found := local_jobs(_running(choice), wanted)) is not None:
+            return found
     return source_of(ctx).jobs(wanted)
 
 

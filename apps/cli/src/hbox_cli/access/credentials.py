@@ -19,7 +19,12 @@ PLUGIN_S = 120.0
 MAX_OUTPUT_BYTES = 1 << 20
 #: A cached credential is not used in the last seconds before it expires.
 MARGIN_S = 10.0
+NEXT = "run `kubectl auth whoami`, which uses the same plugin"  #: where a plugin has no hint of its own
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+
+
+class PluginFailed(Unavailable):
+    """An exec plugin gave no credentials, which other servers need as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +192,9 @@ def _status(plugin: Exec, output: bytes) -> Mapping[str, Any]:
     except (ValueError, KeyError, TypeError):
         version, status = None, None
     if version != plugin.version or not isinstance(status, Mapping):
-        raise InvalidRequest(f"exec plugin {plugin.command} printed no ExecCredential of {plugin.version}", hint=plugin.hint)
+        raise InvalidRequest(
+            f"exec plugin {plugin.command} printed no ExecCredential of {plugin.version}", hint=plugin.hint or NEXT
+        )
     return status
 
 
@@ -231,7 +238,13 @@ def _run(plugin: Exec) -> bytes:
         if process.poll() is None:
             process.kill()
     if late:
-        raise Unavailable(f"exec plugin {plugin.command} did not answer within {PLUGIN_S:g} s", hint=plugin.hint)
-    if process.returncode != 0 or len(output) > MAX_OUTPUT_BYTES:
-        raise Unavailable(f"exec plugin {plugin.command} failed with exit status {process.returncode}", hint=plugin.hint)
+        raise PluginFailed(f"exec plugin {plugin.command} did not answer within {PLUGIN_S:g} s", hint=plugin.hint or NEXT)
+    if len(output) > MAX_OUTPUT_BYTES:
+        raise PluginFailed(
+            f"exec plugin {plugin.command} printed more than {MAX_OUTPUT_BYTES >> 20} MiB", hint=plugin.hint or NEXT
+        )
+    if process.returncode != 0:
+        raise PluginFailed(
+            f"exec plugin {plugin.command} failed with exit status {process.returncode}", hint=plugin.hint or NEXT
+        )
     return output

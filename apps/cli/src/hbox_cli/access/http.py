@@ -43,9 +43,10 @@ class NotServed(NotFound):
 class Server:
     """One server as one user; connections are kept. Not safe for several threads."""
 
-    def __init__(self, endpoint: Endpoint, credentials: Credentials, *, what: str) -> None:
-        """`what`: names the server in errors, such as `HBox's server`. Raises InvalidRequest for an address that is none."""
-        self._endpoint, self._credentials, self.what = endpoint, credentials, what
+    def __init__(self, endpoint: Endpoint, credentials: Credentials, *, what: str, answer_s: float = ANSWER_S) -> None:
+        """`what`: names the server in errors, such as `HBox's server`. `answer_s`: as ANSWER_S. Raises InvalidRequest for an address that is
+        none."""
+        self._endpoint, self._credentials, self.what, self._answer_s = endpoint, credentials, what, answer_s
         self._url = urlsplit(endpoint.base)
         try:
             port = self._url.port
@@ -73,7 +74,7 @@ class Server:
             if status not in (301, 302, 303, 307, 308):
                 return self._content(status, headers, body, path)
             target = self._redirected(target, headers.get("location") or "")
-        raise Unavailable(f"{self.what} at {self.base} redirects more than {REDIRECTS} times")
+        raise Unavailable(f"{self.what} at {self.base} redirects more than {REDIRECTS} times", hint="hbox ctx show --origin")
 
     def pages(self, path: str, params: Mapping[str, str], *, limit: int) -> Iterator[Any]:
         """The pages of a list, each a document with `items` and `metadata.continue`; the list begins anew at most once, if its cursor expired."""
@@ -81,16 +82,16 @@ class Server:
         for _ in range(PAGES):
             page = self.get(path, {**params, "limit": str(limit), **({"continue": cursor} if cursor else {})})
             if not isinstance(page, Mapping) or not isinstance(page.get("items"), list):
-                raise self._odd(path)
+                raise self.odd(path)
             yield page
             metadata = page.get("metadata")
             cursor = str(metadata.get("continue") or "") if isinstance(metadata, Mapping) else ""
             if not cursor:
                 return
             if cursor in seen:
-                raise self._odd(path)
+                raise self.odd(path)
             seen.add(cursor)
-        raise self._odd(path)
+        raise self.odd(path)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -117,12 +118,15 @@ class Server:
             raise self._silent(e) from e
 
     def _silent(self, error: Exception) -> Unavailable:
+        if isinstance(error, IncompleteRead | _TooLong):
+            what = "the connection ended before the answer did" if isinstance(error, IncompleteRead) else str(error)
+            return Unavailable(f"{self.what} at {self.base} gave no whole answer: {what}", hint="hbox ctx show --origin")
         reason = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         return Unavailable(f"{self.what} at {self.base} does not answer: {reason}", hint="hbox ctx show --origin")
 
     def _exchange(self, target: str) -> tuple[int, Mapping[str, str], bytes]:
         presented = self._present()
-        deadline = time.monotonic() + ANSWER_S
+        deadline = time.monotonic() + self._answer_s
         if self._connection is None:
             self._connection = self._connect(presented)
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "hbox"}
@@ -163,7 +167,7 @@ class Server:
         if via is not None:
             connection.set_tunnel(host, port or (443 if secure else 80))
         connection.connect()
-        connection.sock.settimeout(ANSWER_S)
+        connection.sock.settimeout(self._answer_s)
         return connection
 
     def _redirected(self, target: str, location: str) -> str:
@@ -181,15 +185,27 @@ class Server:
             content = json.loads(body)
         except (ValueError, RecursionError):
             if status == 200:
-                raise self._odd(path) from None
+                raise self.odd(path) from None
         if status == 200:
             return content
+        token = self._presented.token if self._presented is not None else None
+        if token and isinstance(content, Mapping):  # a server may quote the request
+            content = {name: _without(value, token) for name, value in content.items()}
         raise error_of(status, content, headers, what=f"{self.what} at {self.base}, GET {path}")
 
-    def _odd(self, path: str) -> Unavailable:
+    def odd(self, path: str) -> Unavailable:
+        """The error where an answer is JSON of another form."""
         return Unavailable(
             f"{self.what} at {self.base} answered GET {path} with something else than HBox's API", hint="hbox ctx show --origin"
         )
+
+
+class _TooLong(OSError):
+    pass
+
+
+def _without(value: object, token: str) -> object:
+    return value.replace(token, "***") if isinstance(value, str) else value
 
 
 class _Verified(HTTPSConnection):
@@ -254,7 +270,7 @@ def _body(answer: HTTPResponse, deadline: float, sock: socket.socket | None) -> 
         parts.append(part)
         size += len(part)
         if size > MAX_BYTES:
-            raise OSError(f"its answer has more than {MAX_BYTES >> 20} MiB")
+            raise _TooLong(f"it has more than {MAX_BYTES >> 20} MiB")
 
 
 def _seconds(text: str | None) -> float | None:

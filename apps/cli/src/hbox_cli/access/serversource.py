@@ -12,7 +12,8 @@ from hbox_common.errors import InvalidRequest, NotFound, Unavailable
 
 from ..output import notify
 from .choice import ANNOUNCED_IN, ANNOUNCEMENT, Choice
-from .http import Endpoint, Server
+from .credentials import PluginFailed
+from .http import ANSWER_S, Endpoint, Server
 from .jobnames import find
 from .objectsource import ObjectSource, kube_server
 from .source import Item, Wanted
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from hbox_common.events import Budget, Event, Usage, UsageKey
 
 T = TypeVar("T")
+
+#: Fields of the items that commands print. An answer without them is of another server.
+JOB = ("name", "id", "queue", "priority", "state", "pods", "placed", "waiting", "cards", "ageSeconds", "reason")
+QUEUE = ("name", "state", "parent", "pools", "home", "used", "deserved", "capability", "pendingJobs", "pendingCards")
+NODE = ("name", "state", "model", "cards", "healthy", "pods", "pool", "used", "allocatable", "reason")
+SHARE = ("name", "resource", "levels", "models", "pools")
 
 API = "/api/v1"
 PAGE = 500  #: the most that the server returns
@@ -31,16 +38,20 @@ POLL_S = 2.0
 class ServerSource:
     """The server of one choice, as its user. The cluster is asked for the server's address when it is first needed."""
 
-    def __init__(self, choice: Choice) -> None:
-        self._choice = choice
+    def __init__(self, choice: Choice, *, answer_s: float = ANSWER_S) -> None:
+        self._choice, self._answer_s = choice, answer_s
         self._server: Server | None = None
 
     @property
     def server(self) -> Server:
         """Raises Unavailable where the cluster announces no server."""
         if self._server is None:
-            self._server = server_of(self._choice)
+            self._server = server_of(self._choice, answer_s=self._answer_s)
         return self._server
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
 
     def jobs(self, wanted: Wanted) -> list[Item]:
         return self._or_objects(lambda: self._jobs(wanted), lambda objects: objects.jobs(wanted))
@@ -56,7 +67,8 @@ class ServerSource:
 
     def queue(self, name: str) -> Item:
         """Parents and children are those that the user may see; recent usage and the number of pods are not served."""
-        item, seen = self._item(f"/queues/{_part(name)}"), {one["name"]: one for one in self._items("/queues")}
+        item = self._item(f"/queues/{_part(name)}", QUEUE)
+        seen = {one["name"]: one for one in self._items("/queues", QUEUE)}
         path = [name]
         while (parent := seen.get(path[0], item)["parent"]) in seen and parent not in path:
             path.insert(0, parent)
@@ -64,10 +76,10 @@ class ServerSource:
         return {**item, "fair": None, "path": path, "children": children, "pods": None}
 
     def share(self, name: str, resource: str) -> Item:
-        return self._item("/share", {"queue": name, "resource": resource})
+        return self._item("/share", SHARE, {"queue": name, "resource": resource})
 
     def nodes(self) -> list[Item]:
-        return self._items("/nodes")
+        return self._items("/nodes", NODE)
 
     def devices(self) -> list[Item]:
         raise self._not_served("the cards of nodes")
@@ -79,8 +91,8 @@ class ServerSource:
         from .served import budgets_of, usage_of  # noqa: PLC0415  the message models take 0.3 s to import
 
         period = {"since": _moment(since), "until": _moment(until)}
-        found = self._item("/usage", {"by": ",".join(by), **period})
-        return usage_of(found.get("items") or [], by), budgets_of(found.get("items") or [])
+        found = self._item("/usage", ("items",), {"by": ",".join(by), **period})
+        return usage_of(found["items"], by), budgets_of(found["items"])
 
     def events(self, take: "Callable[[Event], None]", *, follow: bool) -> None:
         from .served import events_of  # noqa: PLC0415
@@ -88,7 +100,7 @@ class ServerSource:
         params = {"limit": str(PAGE), **({"since": _moment(time.time())} if follow else {})}
         cursor = ""
         while True:
-            page = self._item("/events", {**params, **({"continue": cursor} if cursor else {})})
+            page = self._item("/events", ("items", "metadata"), {**params, **({"continue": cursor} if cursor else {})})
             for event in events_of(page["items"]):
                 take(event)
             before, cursor = cursor, str(page["metadata"]["continue"])
@@ -113,7 +125,7 @@ class ServerSource:
         for page in self.server.pages(
             f"{API}/jobs", {k: v for k, v in given.items() if v}, limit=min(wanted.limit or PAGE, PAGE)
         ):
-            found += wanted.of(page["items"])
+            found += wanted.of(self._with(JOB, page["items"], "/jobs"))
             if wanted.limit is not None and len(found) >= wanted.limit:
                 break
         return found[: wanted.limit]
@@ -128,7 +140,7 @@ class ServerSource:
             notify(
                 f"hbox: {hidden} more queue{'s' if hidden > 1 else ''}, which you may not see, use{'' if hidden > 1 else 's'} {used}"
             )
-        return [item for page in pages for item in page["items"]]
+        return self._with(QUEUE, [item for page in pages for item in page["items"]], "/queues")
 
     def _why(self, job: str) -> Item:
         found = self._job(job)
@@ -136,7 +148,7 @@ class ServerSource:
         explanation = None
         if found["waiting"]:
             with suppress(NotFound):  # an older server, or a job that ended meanwhile
-                explanation = self._item(f"/jobs/{_part(namespace)}/{_part(name)}/explanation").get("explanation")
+                explanation = self._item(f"/jobs/{_part(namespace)}/{_part(name)}/explanation", ()).get("explanation")
         return {
             "cardReasons": [],
             "latePods": [],
@@ -152,43 +164,53 @@ class ServerSource:
         namespace = named or (self._choice.kube.namespace if self._choice.kube is not None else "")
         if namespace:
             try:
-                return self._item(f"/jobs/{_part(namespace)}/{_part(name)}")
+                return self._item(f"/jobs/{_part(namespace)}/{_part(name)}", JOB)
             except InvalidRequest as e:  # it may be a pod's name, or in another namespace
                 if named and not isinstance(e, NotFound):
                     raise
         return find(self._jobs(Wanted()), job)
 
-    def _item(self, path: str, params: Mapping[str, str] | None = None) -> Item:
-        found = self.server.get(API + path, params)
-        if not isinstance(found, dict):
-            raise Unavailable(
-                f"{self.server.what} at {self.server.base} answered GET {path} with something else than HBox's API"
-            )
+    def _item(self, path: str, fields: Sequence[str], params: Mapping[str, str] | None = None) -> Item:
+        [found] = self._with(fields, [self.server.get(API + path, params)], path)
         found.pop("apiVersion", None)
         found.pop("kind", None)
         return found
 
-    def _items(self, path: str, params: Mapping[str, str] = {}) -> list[Item]:
-        return [item for page in self.server.pages(API + path, params, limit=PAGE) for item in page["items"]]
+    def _items(self, path: str, fields: Sequence[str]) -> list[Item]:
+        pages = self.server.pages(API + path, {}, limit=PAGE)
+        return self._with(fields, [item for page in pages for item in page["items"]], path)
+
+    def _with(self, fields: Sequence[str], items: list[Any], path: str) -> list[Item]:
+        """The items. Raises Unavailable where one lacks a field: another server, or one of a version that this command does not read."""
+        needed = set(fields)
+        if not all(isinstance(item, dict) and item.keys() >= needed for item in items):
+            raise self.server.odd(API + path)
+        return items
 
     def _or_objects(self, ask: Callable[[], T], objects: Callable[[ObjectSource], T]) -> T:
-        """From the server; where it does not answer, from the objects of the cluster that it belongs to, with a remark."""
+        """From the server; where it does not answer, from the objects of the cluster that it belongs to, with a remark. Raises the server's error if the
+        Kubernetes API does not answer either."""
         try:
             return ask()
         except Unavailable as e:
-            if self._choice.kube is None:
+            kube = self._choice.kube
+            if kube is None or isinstance(e, PluginFailed):
                 raise
+            try:
+                found = objects(ObjectSource(kube))
+            except Unavailable:
+                raise e from None
             notify(f"hbox: {e.message}")
             notify(
-                f"hbox: this is from the objects of cluster {self._choice.kube.server}: without nodes by reason, pools and borrowed shares"
+                f"hbox: this is from the objects of cluster {kube.server}: without nodes by reason, pools and borrowed shares"
             )
-            return objects(ObjectSource(self._choice.kube))
+            return found
 
 
-def server_of(choice: Choice) -> Server:
+def server_of(choice: Choice, *, answer_s: float = ANSWER_S) -> Server:
     """Raises Unavailable, InvalidRequest."""
     endpoint = Endpoint(choice.server, choice.ca) if choice.server else _announced(choice)
-    return Server(endpoint, choice.credentials, what="HBox's server")
+    return Server(endpoint, choice.credentials, what="HBox's server", answer_s=answer_s)
 
 
 def _announced(choice: Choice) -> Endpoint:

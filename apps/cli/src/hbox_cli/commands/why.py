@@ -79,7 +79,7 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: boo
     if found["explanation"] is None:
         put(f"  {explain(found)}")
     else:
-        show_explanation(found["explanation"], found["reason"])
+        show_explanation(found)
     for pod in found["latePods"][:LATE_SHOWN]:
         put(f"  {late_text(pod)}")
     if (more := len(found["latePods"]) - LATE_SHOWN) > 0:
