@@ -187,8 +187,8 @@ CODES = (
             "HBOX_PENDING_PER_NAMESPACE 限制每个命名空间同时参与规划的作业数，重要者优先。",
         ),
         Text(
-            "Delete waiting jobs that are no longer needed, or raise this job's priority.",
-            "删除不再需要的等待作业，或提高该作业的优先级。",
+            "Delete waiting jobs that need not run, or raise this job's priority.",
+            "删除不必运行的等待作业，或提高该作业的优先级。",
         ),
     ),
     Code(
