@@ -1,6 +1,7 @@
 """Commands of a user who has a kubeconfig, and no folder of a platform."""
 
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -41,7 +42,8 @@ class User:
 
     def hbox(self, *args: str, program: str = "hbox") -> subprocess.CompletedProcess[str]:
         binary = Path(sys.executable).with_name(program)
-        environ = {"HOME": str(self.home), "PATH": "/usr/bin:/bin", **self.environ}
+        sources = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}  # of a tree with a planted fault
+        environ = {"HOME": str(self.home), "PATH": "/usr/bin:/bin", **sources, **self.environ}
         return subprocess.run(
             [binary, *args], cwd=self.home, env=environ, capture_output=True, text=True, timeout=60, check=False
         )
