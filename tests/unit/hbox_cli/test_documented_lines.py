@@ -52,6 +52,14 @@ def test_pages_have_lines() -> None:
     assert len({page for page, _ in FOUND if page.startswith("HBox")}) >= 15
 
 
+def test_runbooks_with_lines_name_the_access_to_an_installed_chart() -> None:
+    pages = {page for page, _ in FOUND if page.startswith("HBox")}
+    assert [
+        page for page in sorted(pages) if "(README.md#hbox-on-these-pages)" not in (DOCS / "runbooks" / page).read_text()
+    ] == []
+    assert "## `hbox` on these pages" in (DOCS / "runbooks/README.md").read_text()
+
+
 @pytest.mark.parametrize(("page", "line"), FOUND)
 def test_documented_line_is_one_that_hbox_takes(page: str, line: str) -> None:
     args = shlex.split(re.sub(r"\[[^\]]*\]|\.\.\.", "", line))[1:]
