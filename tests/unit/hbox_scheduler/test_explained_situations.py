@@ -99,9 +99,9 @@ def elsewhere(cluster: Cluster) -> None:
 
 
 def two_shapes() -> Job:
-    """A pod that fits anywhere, and one that fits nowhere."""
-    large = job("large", cpu_milli=500_000).tasks
-    return replace(job("waits", cards=1), tasks=(*job("waits", cards=1).tasks, replace(large[0], name="large")), min_member=2)
+    """A gang of a pod that fits anywhere, and, behind it by name, one that fits nowhere."""
+    small, large = job("waits", cards=1), job("xl", cpu_milli=500_000)
+    return replace(small, tasks=(*small.tasks, *(replace(task, name="xl") for task in large.tasks)), min_member=2)
 
 
 def nothing(_: Cluster) -> None:

@@ -215,11 +215,17 @@ def _waits_for(session: Session, member: Member, waiting: WaitReason, room: Empt
     counts.subtract(room.lacking)
     label, _ = counts.most_common(1)[0]
     if task.cards is not None and label in _HELD:
-        free = free_cards(session.columns, task)
-        short = (rooms_by_node(session, member)[1] > 0) & (free < task.cards.count)
-        spread = Label.CARDS_TOO_FEW in counts and free[short].sum() >= task.cards.count
+        spread = Label.CARDS_TOO_FEW in counts and _free_where_too_few(session, member) >= task.cards.count
         return CARDS_SPREAD if spread else str(Label.CARDS_IN_USE)
     return code_of_lack(label, ever=False)
+
+
+def _free_where_too_few(session: Session, member: Member) -> int:
+    """Free cards of all nodes that would have room for the pod if they were empty, and have fewer free than it requests."""
+    task = member.task
+    assert task.cards is not None
+    free = free_cards(session.columns, task)
+    return int(free[(rooms_by_node(session, member)[1] > 0) & (free < task.cards.count)].sum())
 
 
 def free_cards(columns: Columns, task: Task) -> Ints:
