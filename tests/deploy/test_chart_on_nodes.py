@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -12,6 +13,7 @@ from hbox_common.clock import monotonic_s
 from ..chart.rendered import MATRIX, objects
 from ..chart.rendered import NAMESPACE as RENDERED_IN
 from .cluster import CARDS, CHART, IMAGE, NAMESPACE, NEXT, RELEASE, ROOT, SERVICES, WAIT, Cluster, gang, uids, until
+from .tenant import Others, Tenant
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
 
@@ -135,6 +137,52 @@ def test_a_gang_runs_on_the_nodes_cards_and_one_too_large_says_why_it_waits(inst
     until(lambda: bool(said()), timeout_s=60, what=lambda: "no pod has a reason")
     assert all("nodeName" not in pod["spec"] for pod in cluster.pods("tenant", "-l", "gang=large")), said()
     cluster.kubectl("delete", "podgroup,pod", "-n", "tenant", "large", "large-0", "large-1", "--ignore-not-found")
+
+
+@pytest.fixture
+def tenant(installed: Installed) -> Iterator[Tenant]:
+    one = Tenant(installed.cluster)
+    yield one
+    one.clear()
+
+
+@pytest.fixture
+def others(installed: Installed) -> Iterator[Others]:
+    one = Others(installed.cluster)
+    yield one
+    one.clear()
+
+
+def test_tenants_pod_reads_its_jobs_and_no_name_of_others(installed: Installed, tenant: Tenant, others: Others) -> None:
+    """By the pod's service account, in another network namespace and as another user than HBox."""
+    installed.cluster.apply(*gang("waits", members=2, cards=CARDS, image=IMAGE))
+    until(lambda: "tenant/waits" in tenant.hbox("jobs"), timeout_s=60, what=lambda: tenant.hbox("jobs", "--debug"))
+    until(lambda: "VERDICT" in tenant.hbox("why", "waits"), timeout_s=60, what=lambda: tenant.hbox("why", "waits"))
+    screens = [
+        tenant.hbox(*words, *form)
+        for words in (
+            ("jobs",),
+            ("why", "waits"),
+            ("queue", "tree"),
+            ("queue", "ls"),
+            ("share", "default"),
+            ("usage",),
+            ("events",),
+        )
+        for form in ((), ("-o", "json"))
+    ]
+    assert not [screen for screen in screens if "Traceback" in screen]
+    assert "default" in screens[4], "the queue tree"
+    screens += [tenant.hbox("nodes"), tenant.pages()]
+    assert others.names > 100
+    found = [screen for screen in screens if others.mark in screen]
+    assert not found, found[0][:3000]
+    refusals = {tenant.hbox("why", f"{space}/{others.job}").replace(space, "") for space in (others.namespace, "no-such-space")}
+    assert len(refusals) == 1, "whether there is such a namespace"
+    assert "you may not see jobs of namespace" in refusals.pop()
+    tenant.revoke()
+    until(lambda: "tenant/waits" not in tenant.hbox("jobs"), timeout_s=60, what=lambda: tenant.hbox("jobs"))
+    installed.cluster.kubectl("delete", "podgroup,pod", "-n", "tenant", "waits", "waits-0", "waits-1", "--ignore-not-found")
 
 
 def test_an_upgrade_and_a_rollback_leave_jobs_running_and_place_new_ones(installed: Installed) -> None:
