@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,7 @@ pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
 
 VALUES = ("--set", "image.repository=hbox")
 GUIDE = ROOT / "docs" / "guides" / "install.md"
+ACCESS = GUIDE.with_name("access.md")
 #: Of other projects' operators, whose definitions this cluster does not have.
 OF_OTHERS = ("monitoring.coreos.com/", "cert-manager.io/")
 #: From `helm install` to a gang that runs, by the guide's lines alone: issue 14's bar.
@@ -183,6 +186,15 @@ def test_tenants_pod_reads_its_jobs_and_no_name_of_others(installed: Installed, 
     tenant.revoke()
     until(lambda: "tenant/waits" not in tenant.hbox("jobs"), timeout_s=60, what=lambda: tenant.hbox("jobs"))
     installed.cluster.kubectl("delete", "podgroup,pod", "-n", "tenant", "waits", "waits-0", "waits-1", "--ignore-not-found")
+
+
+def test_access_guides_lines_lead_from_outside_the_cluster_to_its_jobs(installed: Installed, tmp_path: Path) -> None:
+    lines = ACCESS.read_text().partition("## From outside the cluster\n")[2].partition("```sh\n")[2].partition("```")[0]
+    script = lines.replace("&\n", "& sleep 3\n") + "hbox why first\nkill %1\n"
+    path = f"{ROOT / '.venv/bin'}:{os.environ['PATH']}"
+    said = installed.cluster.shell(f"cd {tmp_path}; set -me; {script}", HOME=str(tmp_path), XDG_CONFIG_HOME="", PATH=path)
+    assert "tenant/first" in said
+    assert "placed: all of its pods have nodes" in said
 
 
 def test_an_upgrade_and_a_rollback_leave_jobs_running_and_place_new_ones(installed: Installed) -> None:

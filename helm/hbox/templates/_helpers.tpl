@@ -172,5 +172,5 @@ imagePullSecrets:
 {{/* The names of its own certificate. */}}
 {{- define "hbox.consoleNames" -}}
 {{- $dns := printf "%s-console.%s.svc" (include "hbox.name" .) .Release.Namespace -}}
-{{- list $dns (get (urlParse (include "hbox.consoleUrl" .)) "host" | splitList ":" | first) | uniq | join "," -}}
+{{- list $dns (get (urlParse (include "hbox.consoleUrl" .)) "host" | splitList ":" | first) "localhost" | uniq | join "," -}}
 {{- end -}}
