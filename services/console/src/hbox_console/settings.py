@@ -12,7 +12,7 @@ from hbox_common.runtime import Settings
 class ConsoleSettings(Settings):
     service: ClassVar[str] = "console"
 
-    listen_host: str = Field("127.0.0.1", description="Listen address of the HTTP API.")
+    listen_host: str = Field("127.0.0.1", description="Listen address of the HTTP API; * = all addresses of the machine.")
     listen_port: int = Field(
         0, ge=0, le=65535, description="Port of listen_host; 0 = the service picks a free port and logs it."
     )

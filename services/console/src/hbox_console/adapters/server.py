@@ -45,7 +45,7 @@ Stream: TypeAlias = Callable[[web.Request, Identity], Awaitable[web.StreamRespon
 
 
 class ApiServer:
-    """Serves `answers` (by operation) on host:port; `port` is the one bound. Raises OSError where it cannot be bound."""
+    """Serves `answers` (by operation) on host:port, `*` = all addresses; `port` is the one bound. Raises OSError where it cannot be bound."""
 
     def __init__(
         self,
@@ -94,7 +94,9 @@ class ApiServer:
                 "ssl_handshake_timeout": HANDSHAKE_S,
                 "ssl_shutdown_timeout": 1.0,
             }
-        self._server = await asyncio.get_running_loop().create_server(guarded, self._host, self.port, **tls)
+        self._server = await asyncio.get_running_loop().create_server(
+            guarded, None if self._host == "*" else self._host, self.port, **tls
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
