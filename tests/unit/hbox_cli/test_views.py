@@ -1,11 +1,12 @@
 """What people see of jobs and nodes."""
 
+from dataclasses import replace
+
 import pytest
 
 from hbox_cli.access.brokersource import late_pods
 from hbox_cli.access.jobnames import find
 from hbox_cli.commands.why import explain, late_text
-from hbox_cli.waits import waits_text
 from hbox_common.errors import NotFound
 from hbox_common.events import JobVerdict
 from hbox_common.model import (
@@ -182,19 +183,10 @@ def test_items_of_jobs_have_their_waiting_by_code() -> None:
     wait = JobWait(JobId("a"), "CardsInUse", 90.0, {"QueueShareSpent": 480.0})
     (item,) = job_items([job("a", waiting=1)], [], {}, waits={wait.job: wait}, now=100.0)
     assert item["waitSeconds"] == {"QueueShareSpent": 480.0, "CardsInUse": 10.0}
+    assert item["traceId"] == ""
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (
-            {"QueueShareSpent": 480.0, "CardsInUse": 3120.0, "Evicted": 720.0},
-            "1h12m = 8m QueueShareSpent + 52m CardsInUse + 12m Evicted",
-        ),
-        ({"NotTriedYet": 0.2, "CardsInUse": 30.0}, "30s = 30s CardsInUse"),
-        ({"NotTriedYet": 0.2}, "0s = 0s NotTriedYet"),
-        ({}, "it has not waited"),
-    ],
-)
-def test_a_history_of_waiting_is_a_sum(seconds: dict[str, float], text: str) -> None:
-    assert waits_text(seconds) == text
+def test_items_of_jobs_have_the_id_of_their_trace() -> None:
+    traced = replace(job("a", waiting=1), traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+    (item,) = job_items([traced], [], {}, now=100.0)
+    assert item["traceId"] == "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -43,7 +43,7 @@ def test_a_job_whose_pods_are_placed_is_listed_until_they_end() -> None:
         "name": "a/train", "id": job.id, "queue": "default", "priority": 0, "state": "WAITING",
         "pods": {"bound": 0, "members": 2, "min": 1}, "placed": {}, "waiting": ["train-0", "train-1"], "cards": 4,
         "ageSeconds": 0, "reason": "no cards", "verdict": "wait", "code": "CardsInUse",
-        "owner": "system", "waitSeconds": {},
+        "owner": "system", "waitSeconds": {}, "traceId": "",
     }  # fmt: skip
     model.on_pods([a_pod(job, 0, node="n1"), a_pod(job, 1, node="n2")])
     model.on_withdrawn([job.id], [2])

@@ -62,6 +62,12 @@ def rule(world: World, *queues: Queue) -> None:
         world.state.rule(world.state.step(0.0), queue.name, queue)
 
 
+async def test_queue_that_deserves_nothing_borrows_nothing(world: World) -> None:
+    rule(world, Queue(QueueName("free")))
+    world.commits(world.plan("job", ("p0", "a", [world.card(0)]), queue="free"))
+    assert cards(await series(world), "free") == {"used": 1, "offline": 0}
+
+
 async def test_cards_of_a_queue_include_those_of_queues_below_it(world: World) -> None:
     rule(
         world,

@@ -47,6 +47,7 @@ class Job(_Model):
     code: str = Field(description="Of the reason (`hbox reason ls`).")
     owner: str = Field(description="Who acts: user, queue-admin, operator, system.")
     wait_seconds: dict[str, float] = Field(description="Its waiting by code of the reason.")
+    trace_id: str = Field(description="Of its OpenTelemetry trace and log lines; empty if it is not known yet.")
     shard: str | None = None
 
 

@@ -19,7 +19,7 @@ from hbox_common.model.explanation import (
     StageResult,
     StartEstimate,
 )
-from hbox_common.reasons import Language, change_text, headline, language_of, lines, verdict_line
+from hbox_common.reasons import Language, change_text, headline, language_of, lines, verdict_line, waited
 from hbox_common.reasons.phrases import CHANGES, OUTCOMES, OWNERS, STAGES
 from hbox_common.reasons.render import duration, notes
 
@@ -238,6 +238,23 @@ def test_verdict_line_names_outcome_and_code(verdict: tuple[str, str, str], line
     assert verdict_line(*verdict) == line
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (-5, "0s"), (59.6, "1m0s"), (4_320, "1h12m"), (200_000, "2d7h")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (-5, "0s"), (59.6, "1m"), (3_600, "1h"), (4_320, "1h12m"), (200_000, "2d7h")]
+)
 def test_duration_has_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (
+            {"QueueShareSpent": 480.0, "CardsInUse": 3120.0, "Evicted": 720.0},
+            "1h12m = 8m QueueShareSpent + 52m CardsInUse + 12m Evicted",
+        ),
+        ({"NotTriedYet": 0.2, "CardsInUse": 30.0}, "30s = 30s CardsInUse"),
+        ({"NotTriedYet": 0.2}, "0s = 0s NotTriedYet"),
+    ],
+)
+def test_waiting_is_a_sum_of_parts_in_the_order_in_which_they_began(seconds: dict[str, float], text: str) -> None:
+    assert waited(seconds) == text

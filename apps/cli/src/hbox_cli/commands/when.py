@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
+from hbox_common.reasons import duration
+
 from ..access import source_of
 from ..context import Context, platform_options
 from ..output import put
-from ..waits import span
 
 WITHHELD = (
     "no estimate: the ends of running jobs are unknown (hbox.io/walltime sets them), or too few of the recent estimates were right; "
@@ -49,7 +50,7 @@ def command(ctx: Context, job: str) -> None:
     else:
         p50, p90 = start["p50Seconds"], start["p90Seconds"]
         put(f"  starts {_clock(explanation['at'] + p50)} to {_clock(explanation['at'] + p90)}")
-        put(f"  in {span(p50)} (median) to {span(p90)} (90th percentile), by {start['method']}")
+        put(f"  in {duration(p50)} (median) to {duration(p90)} (90th percentile), by {start['method']}")
         if start["driver"]:
             put(f"  depends on: {start['driver']}")
 

@@ -8,6 +8,7 @@ import click
 from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest, NotFound
 from hbox_common.events import EvictionReceipt
+from hbox_common.reasons import waited
 from hbox_common.views.evictions import about, receipt_item
 from hbox_common.views.jobs import items_of
 
@@ -20,7 +21,6 @@ from ..explaining import rules_of_node, show_explanation, show_rules, waiting_te
 from ..output import duration, put
 from ..placements import show
 from ..session import bus_of, job_pages
-from ..waits import waits_text
 
 NODES_SHOWN = 8
 LATE_SHOWN = 3
@@ -152,7 +152,7 @@ def _show_history(ctx: Context, job: str) -> None:
         ctx.output.document("WaitHistory", {"items": items})
         return
     _head(found)
-    put(f"  waited {waits_text(seconds)}")
+    put(f"  waited {waited(seconds)}" if seconds else "  it has not waited")
 
 
 def _show_node(ctx: Context, job: str, node: str) -> None:

@@ -2,7 +2,7 @@
 
 from .code import Code, Language, Text
 from .codes import CODES, code_of, code_of_label, code_of_message
-from .render import blocked, change_text, headline, language_of, lines, owner_text, verdict_line
+from .render import blocked, change_text, duration, headline, language_of, lines, owner_text, verdict_line, waited
 
 __all__ = [
     "CODES",
@@ -14,9 +14,11 @@ __all__ = [
     "code_of",
     "code_of_label",
     "code_of_message",
+    "duration",
     "headline",
     "language_of",
     "lines",
     "owner_text",
     "verdict_line",
+    "waited",
 ]

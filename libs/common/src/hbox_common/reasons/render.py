@@ -80,7 +80,7 @@ def lines(explanation: Explanation, language: Language = Language.EN, *, message
         driver = f" · {phrases.DRIVER.of(language).format(clean(start.driver))}" if start.driver else ""
         yield _row(phrases.START, text + driver, language)
     if sum(explanation.attribution.values()) >= MIN_ATTRIBUTED_S:
-        yield _row(phrases.WAITED, _attribution(explanation.attribution), language)
+        yield _row(phrases.WAITED, waited(explanation.attribution), language)
     if explanation.changes:
         yield phrases.SMALLEST_CHANGE.of(language)
         yield from _changes(explanation.changes[:MAX_CHANGES], language)
@@ -111,14 +111,23 @@ def owner_text(owner: Owner, language: Language = Language.EN) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Two largest units, such as 1h12m."""
+    """Two largest units, such as 1h12m; one, if the second would be 0."""
     left = max(0, round(seconds))
-    parts: list[str] = []
+    parts: list[tuple[int, str]] = []
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
         amount, left = divmod(left, size)
         if amount or parts:
-            parts.append(f"{amount}{unit}")
-    return "".join(parts[:2]) or "0s"
+            parts.append((amount, unit))
+    return "".join(f"{amount}{unit}" for amount, unit in parts[:2] if amount) or "0s"
+
+
+def waited(seconds: Mapping[str, float]) -> str:
+    """`1h12m = 8m QueueShareSpent + 52m CardsInUse + 12m Evicted`: the whole wait, and its parts by code in the order in which they began. Parts below a second
+    are left out where there are longer ones."""
+    parts = {code: spent for code, spent in seconds.items() if spent >= 1.0} or dict(list(seconds.items())[-1:])
+    return f"{duration(sum(seconds.values()))} = " + " + ".join(
+        f"{duration(spent)} {clean(code)}" for code, spent in parts.items()
+    )
 
 
 def _verdict(explanation: Explanation, language: Language) -> Iterator[str]:
@@ -202,11 +211,6 @@ def _follows(name: str, other: str) -> bool:
 
 def _by_count(counts: Mapping[str, int]) -> Sequence[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-
-
-def _attribution(seconds: Mapping[str, float]) -> str:
-    parts = sorted(((code, spent) for code, spent in seconds.items() if spent >= 0.5), key=lambda item: (-item[1], item[0]))
-    return f"{duration(sum(seconds.values()))} = " + " + ".join(f"{duration(value)} {clean(code)}" for code, value in parts)
 
 
 def _changes(changes: Sequence[Change], language: Language) -> Iterator[str]:

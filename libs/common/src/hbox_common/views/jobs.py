@@ -56,6 +56,7 @@ def job_items(
                 "reason": job.problem or (verdicts.get(job.id, "") if waiting else ""),
                 **_finding(found.get(job.id) if waiting or job.problem else None),
                 "waitSeconds": _seconds(waits.get(job.id), now),
+                "traceId": job.traceparent.split("-")[1] if job.traceparent.count("-") == 3 else "",
                 **({"shard": shard} if (shard := shards.get(job.id)) is not None else {}),
             }
         )

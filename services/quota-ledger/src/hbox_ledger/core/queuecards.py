@@ -19,10 +19,13 @@ def named(tree: QueueTree, most: int) -> frozenset[QueueName]:
 
 
 def cards_of_queue(tree: QueueTree, name: QueueName) -> dict[str, float]:
-    """Cards by state. A guarantee, a deserved amount or a limit that the queue does not have is left out."""
+    """Cards by state. A guarantee, a deserved amount or a limit that the queue does not have is left out; it borrows only if it deserves some."""
     rights, deserved = tree.rights(name), _allowed(tree.rights(name).deserved)
     rules = {"guaranteed": _allowed(rights.guarantee), "deserved": deserved, "limit": _allowed(tree.amounts(name).capability)}
-    return cards_in_use(tree.used(name), deserved) | {
+    in_use = cards_in_use(tree.used(name), deserved)
+    if not deserved:
+        del in_use["borrowed"]
+    return in_use | {
         state: sum(by_cards.values()) / CARD for state, by_cards in rules.items() if by_cards
     }
 
