@@ -47,6 +47,7 @@ from .ids import (
     SchedulerId,
 )
 from .images import HeldImage, image_name
+from .incident import Incident, IncidentState
 from .job import (
     Job,
     JobDemand,
@@ -153,6 +154,8 @@ __all__ = [
     "HeldMemory",
     "HostPort",
     "HyperNode",
+    "Incident",
+    "IncidentState",
     "Index",
     "Job",
     "JobDemand",
