@@ -25,9 +25,7 @@ def cards_of_queue(tree: QueueTree, name: QueueName) -> dict[str, float]:
     in_use = cards_in_use(tree.used(name), deserved)
     if not deserved:
         del in_use["borrowed"]
-    return in_use | {
-        state: sum(by_cards.values()) / CARD for state, by_cards in rules.items() if by_cards
-    }
+    return in_use | {state: sum(by_cards.values()) / CARD for state, by_cards in rules.items() if by_cards}
 
 
 def cards_in_use(amounts: Mapping[str, int], deserved: Mapping[str, int]) -> dict[str, float]:
