@@ -22,6 +22,7 @@ from hbox_common.events import (
     CloudEvent,
     Event,
     HealthChanged,
+    HealthVerdict,
     JobsPage,
     JobsWaiting,
     JobsWithdrawn,
@@ -238,3 +239,19 @@ def test_pages_of_older_job_controllers_are_read() -> None:
     message = decode(msgpack.packb(older), header_of(page))
     assert isinstance(message, JobsPage)
     assert (message.waits, message.computed) == ((), True)
+
+
+def test_verdicts_of_older_health_monitors_restrict_no_rail_and_no_kind_of_job() -> None:
+    older = msgpack.unpackb(golden_of(HealthVerdict).read_bytes())
+    for name in ("rails_off", "multi_gpu", "multi_node", "incidents", "boot_id"):
+        del older["verdict"][name]
+    message = decode(msgpack.packb(older), header_of(HealthVerdict))
+    assert isinstance(message, HealthVerdict)
+    verdict = message.verdict
+    assert (verdict.rails_off, verdict.multi_gpu, verdict.multi_node, verdict.incidents, verdict.boot_id) == (
+        (),
+        True,
+        True,
+        (),
+        "",
+    )

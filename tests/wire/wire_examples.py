@@ -335,7 +335,13 @@ EXAMPLES: tuple[Event, ...] = (
     NodeDevicesChanged(devices=_devices),
     NodeNumaChanged(numa=_numa),
     NodeZonesChanged(zones=_zones),
-    HealthVerdict(verdict=Verdict(_NODE, Generation(5), False, (0, 3), "XID 79", 2.5, _CARDS), node_gone=True),
+    HealthVerdict(
+        verdict=Verdict(
+            _NODE, Generation(5), False, (0, 3), "XID 79", 2.5, _CARDS,
+            rails_off=("mlx5_0",), multi_gpu=False, multi_node=False, incidents=("inc-1",), boot_id="b1",
+        ),
+        node_gone=True,
+    ),
     NodeRests(
         rest=NodeRest(
             _NODE, 3, 1_700_000_008.5, 1_700_000_000.25, "team/train-0", "Pod was rejected: Allocate failed",

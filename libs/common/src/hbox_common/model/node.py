@@ -63,7 +63,11 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Health-monitor's verdict on one node: whether new work may be placed there, and which cards may not be used."""
+    """Health-monitor's verdict on one node: whether new work may be placed there, and which parts of it may not be used.
+
+    The scopes, smallest first: a MIG instance or a card (`cards`), a rail (`rails_off`), work on several cards (`multi_gpu`), gangs over several nodes
+    (`multi_node`), the node (`healthy`).
+    """
 
     node: NodeName
     generation: Generation
@@ -73,6 +77,17 @@ class Verdict:
     since: float = 0.0  #: seconds since the epoch
     #: ids of unhealthy cards, in the order of `bad_cards`; cards that the node has lost included
     cards: tuple[CardId, ...] = ()
+    #: RDMA adapters (`mlx5_0`) that may not be used: no pod on more than one node uses them, nor a pod that requests RDMA adapters
+    rails_off: tuple[str, ...] = ()
+    multi_gpu: bool = True  #: whether pods with more than one card may use the node
+    multi_node: bool = True  #: whether gangs over more than one node may use the node
+    incidents: tuple[str, ...] = ()  #: ids of the open incidents behind it
+    boot_id: str = ""  #: of the node's boot that was judged; empty: no agent reported one
+
+    @property
+    def restricts(self) -> bool:
+        """Whether some work may not use some part of the node."""
+        return not (self.healthy and self.multi_gpu and self.multi_node) or bool(self.cards or self.bad_cards or self.rails_off)
 
     def marks_unhealthy(self, card: Card) -> bool:
         """Whether the verdict lists this card as unhealthy, or the card of which it is a MIG instance."""

@@ -195,9 +195,7 @@ class Monitor:
                 for name in list(self.verdicts):
                     self._retire(name, wall, effects)
             case VerdictsLost():
-                unhealthy = [
-                    v for v in self.verdicts.values() if (not v.healthy or v.bad_cards) and v.node not in self._retired
-                ]
+                unhealthy = [v for v in self.verdicts.values() if v.restricts and v.node not in self._retired]
                 effects += [Publish(verdict, changed=False) for verdict in unhealthy]
             case Ticked():
                 for name in list(self._restless):

@@ -464,7 +464,7 @@ class Columns:
 
     def _forget_sound(self, name: NodeName) -> None:
         """Nothing has to be kept of a node that is gone, or yet to come, and that is well."""
-        if (verdict := self.verdicts.get(name)) is not None and verdict.healthy and not verdict.bad_cards:
+        if (verdict := self.verdicts.get(name)) is not None and not verdict.restricts:
             del self.verdicts[name]
 
     def drop_node(self, name: NodeName) -> None:
