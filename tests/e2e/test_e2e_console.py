@@ -106,6 +106,8 @@ async def test_no_name_of_others_is_in_any_answer(platform: Up) -> None:
         await until("sixteen run", "/jobs?state=RUNNING,BOUND", lambda found: len(found["items"]) == 16, ADMIN)
         await client.json("POST", PODS.path("mine"), body=_pod("mine-pod", "mine", "mine", 8))
         await until("a reason", "/jobs", lambda found: any(item["reason"] for item in found["items"]))
+        placed = "io.hbox.job.placed.v1"
+        await until("events", "/events?limit=500", lambda found: placed in [item["type"] for item in found["items"]], ADMIN)
         texts = []
         for path, status in (
             ("/whoami", 200), ("/jobs", 200), ("/jobs?limit=1", 200), ("/jobs/mine/mine-pod", 200),

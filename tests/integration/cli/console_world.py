@@ -41,8 +41,9 @@ class Console:
 
     jobs: list[dict[str, Any]] = field(default_factory=list)
     items: dict[str, Any] = field(default_factory=dict)  #: path -> document
+    events: list[dict[str, Any] | None] = field(default_factory=list)  #: None: of others
     status: int = 200
-    page: int = 2  #: jobs of one page at most
+    page: int = 2  #: jobs or events of one page at most
     seen: list[web.Request] = field(default_factory=list)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -58,6 +59,8 @@ class Console:
         path = request.path.removeprefix("/api/v1")
         if path == "/jobs":
             return self._jobs(request)
+        if path == "/events":
+            return self._events(request)
         if path in self.items:
             return web.json_response(self.items[path])
         if path.startswith("/jobs/"):
@@ -83,6 +86,14 @@ class Console:
         more = str(start + size) if start + size < len(items) else ""
         body = {"apiVersion": "hbox.io/v1", "kind": "JobList", "metadata": {"revision": 7, "continue": more}}
         return web.json_response({**body, "items": items[start : start + size]})
+
+    def _events(self, request: web.Request) -> web.Response:
+        """The cursor also passes events of others."""
+        start = int(request.query.get("continue", "0"))
+        some = self.events[start : start + min(self.page, int(request.query["limit"]))]
+        metadata = {"revision": 7, "continue": str(start + len(some))}
+        items = [one for one in some if one is not None]
+        return web.json_response({"apiVersion": "hbox.io/v1", "kind": "EventList", "metadata": metadata, "items": items})
 
 
 @dataclass

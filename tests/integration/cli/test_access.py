@@ -14,6 +14,9 @@ import pytest
 from aiohttp import web
 
 from hbox_cli.exits import Exit
+from hbox_common.events import JobPlaced, JobPlacement, NodeDrain, NodeDrained, NodePlace
+from hbox_common.model import CardId, JobId, NodeName, QueueName
+from hbox_common.views.events import document_of, item_of
 
 from ...certificates import NONE, OPENSSL, make_certificates
 from .console_world import TOKEN, Console, Kubernetes, Served, exec_plugin, job, kubeconfig
@@ -48,6 +51,14 @@ class User:
             [binary, *args], cwd=self.home, env=environ, capture_output=True, text=True, timeout=60, check=False
         )
 
+    def hbox_starts(self, *args: str) -> subprocess.Popen[str]:
+        """The command, started."""
+        environ = {"HOME": str(self.home), "PATH": "/usr/bin:/bin", **self.environ}
+        environ |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+        return subprocess.Popen(
+            [Path(sys.executable).with_name("hbox"), *args], cwd=self.home, env=environ, stdout=subprocess.PIPE, text=True
+        )
+
     def with_kubeconfig(self, **user: object) -> None:
         path = self.home / "kubeconfig"
         self.environ["KUBECONFIG"] = str(kubeconfig(path, self.api.url, self.certificates / "ca.pem", user or {"token": TOKEN}))
@@ -73,6 +84,38 @@ def test_jobs_come_from_the_server_that_the_cluster_announces(alice: User) -> No
     assert (done.returncode, done.stderr) == (Exit.OK, "")
     assert [one["name"] for one in json.loads(done.stdout)["items"]] == ["ml/train", "ml/eval", "web/serve"]
     assert [request.query.get("continue") for request in alice.console.seen] == [None, "2"]  # both pages
+
+
+def _placed(name: str) -> JobPlaced:
+    place = NodePlace(node=NodeName("node-0001"), pods=1, cards=(CardId("gpu:1"),), card_count=1)
+    data = JobPlacement(
+        job=JobId("j"), namespace="ml", name=name, queue=QueueName("research"), attempt=1, nodes=(place,), node_count=1, pod_count=1,
+        card_count=1,
+    )  # fmt: skip
+    return JobPlaced.of(data, at=5.0, id=f"placed/{name}")
+
+
+def test_events_are_cloud_events_as_over_the_broker(alice: User) -> None:
+    drained = NodeDrained.of(NodeDrain(node=NodeName("n1"), uid="u", cordoned_by="root"), at=8.0, id="d")
+    events = [_placed("train"), _placed("eval"), drained]
+    alice.console.events = [None, None, *(event.attributes() for event in events)]  # the first page has events of others only
+    done = alice.hbox("events", "-o", "json")
+    assert (done.returncode, done.stderr) == (Exit.OK, "")
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [document_of(event) for event in events]
+    lines = alice.hbox("events").stdout.splitlines()
+    assert [line.partition("  ")[2] for line in lines] == [f"{one['about']:5}  {one['text']}" for one in map(item_of, events)]
+
+
+def test_new_events_are_followed(alice: User) -> None:
+    with alice.hbox_starts("events", "-f", "-o", "json") as following:
+        try:
+            assert following.stdout is not None
+            for name in ("train", "eval"):
+                alice.console.events.append(_placed(name).attributes())
+                assert json.loads(following.stdout.readline())["data"]["name"] == name
+        finally:
+            following.kill()
+    assert all("since" in request.query for request in alice.console.seen)
 
 
 def test_filters_are_applied_by_the_server(alice: User) -> None:

@@ -11,20 +11,32 @@ import pytest
 from hbox_common.bus import Bus, Endpoint
 from hbox_common.clock import wall_s
 from hbox_common.events import (
+    CloudEvent,
     Event,
     EvictedPod,
     EvictionReceipt,
     EvictionRule,
-    JobPhase,
-    JobPhaseChanged,
+    JobEnd,
+    JobEnding,
+    JobFinished,
+    JobPlaced,
+    JobPlacement,
+    JobRejected,
+    JobRejection,
     JobsWaiting,
     JobVerdict,
+    NodeDrain,
+    NodeDrained,
+    NodePlace,
+    QueueReclaimed,
+    Reclaim,
     Usage,
     UsageAsked,
     UsagePage,
+    WaitsAttributed,
 )
 from hbox_common.events.explain import ExplainAnswer, ExplainRequest
-from hbox_common.model import JobId, NodeName, PodUid, QueueName
+from hbox_common.model import CardId, JobId, JobWait, NodeName, PlanId, PodUid, QueueName
 from hbox_common.model.explanation import Change, ChangeKind, Explanation, Outcome, Owner
 from hbox_console.api import EventList, Evictions, ExplanationDocument, UsageList
 
@@ -127,14 +139,75 @@ async def _publish(world: World, service: str, event: Event, *keys: str) -> None
         await bus.publish(event, *keys)
 
 
+def _placed(namespace: str, name: str, queue: str) -> JobPlaced:
+    data = JobPlacement(
+        job=JobId(f"id-{namespace}-{name}"), namespace=namespace, name=name, queue=QueueName(queue), attempt=1,
+        nodes=(NodePlace(node=NodeName("n1"), pods=1, cards=(CardId("gpu:1"),), card_count=1),), node_count=1, pod_count=1, card_count=1,
+    )  # fmt: skip
+    return JobPlaced.of(data, at=5.0, id=f"placed/{name}")
+
+
 async def test_events_are_those_of_the_clients_jobs_and_queues(tenants: World) -> None:
+    mine, theirs = _placed("ns-a", "alpha", "mine"), _placed("ns-b", "sekrit", "theirs")
+    rejected = JobRejected.of(
+        JobRejection(
+            job=JobId("id-ns-a-alpha"), namespace="ns-a", name="alpha", queue=QueueName("mine"), code="Invalid",
+            message="ns-b/sekrit has it",
+        ), at=6.0, id="rejected",
+    )  # fmt: skip
+    reclaims = [
+        QueueReclaimed.of(
+            Reclaim(queue=QueueName(queue), job=JobId("gone"), namespace="ns-z", name="gone", plan=PlanId("p")),
+            at=7.0,
+            id=queue,
+        )
+        for queue in ("mine", "theirs")
+    ]
+    drained = NodeDrained.of(NodeDrain(node=NodeName("n1"), uid="u", cordoned_by="root"), at=8.0, id="drained")
+    published: list[tuple[str, CloudEvent]] = [("job-controller", one) for one in (mine, theirs, rejected)]
+    published += [("quota-ledger", one) for one in (*reclaims, drained)]
     async with tenants.running() as world:
-        for namespace, name, queue in (("ns-a", "alpha", "mine"), ("ns-b", "sekrit", "theirs")):
-            phase = JobPhaseChanged(
-                job=JobId(f"id-{namespace}-{name}"), namespace=namespace, name=name, queue=QueueName(queue), phase=JobPhase.RUNNING,
-                members=1, bound=1, at=5.0,
-            )  # fmt: skip
-            await _publish(world, "job-controller", phase, phase.phase, phase.queue, phase.job)
+        for service, event in published:
+            await _publish(world, service, event, *event.keys)
+        assert world.console is not None
+        history = world.console.history
+        await until(lambda: len(history.events) == 6)
+        _, found, _ = await world.ask("/api/v1/events")
+        EventList.model_validate(found)
+        placed, refused, reclaimed = found["items"]
+        assert placed == mine.attributes()
+        assert refused["data"]["message"] == "(another job) has it"
+        assert (refused["type"], refused["data"]["name"]) == ("io.hbox.job.rejected.v1", "alpha")
+        assert (reclaimed["type"], reclaimed["data"]["queue"]) == ("io.hbox.queue.reclaimed.v1", "mine")
+        assert (reclaimed["data"]["namespace"], reclaimed["data"]["name"]) == ("(another namespace)", "(another job)")
+        assert not {word for word in ("sekrit", "theirs", "ns-b", "ns-z") if word in json.dumps(found)}
+        cursor = found["metadata"]["continue"]
+        assert (await world.ask(f"/api/v1/events?continue={cursor}"))[1]["items"] == []
+        _, first, _ = await world.ask("/api/v1/events?limit=1")
+        _, rest, _ = await world.ask(f"/api/v1/events?continue={first['metadata']['continue']}")
+        assert first["items"] + rest["items"] == found["items"]
+        _, every, _ = await world.ask("/api/v1/events", user="root:system:masters")
+        assert every["items"] == [event.attributes() for _, event in published]
+
+
+async def test_code_of_an_event_stays_if_a_pod_of_others_has_its_name(tenants: World) -> None:
+    """A client that reads events by their schema rejects another code."""
+    tenants.jobs.append(a_job("ns-b", "succeeded", queue="theirs"))
+    data = JobEnding(
+        job=JobId("id-ns-a-alpha"), namespace="ns-a", name="alpha", queue=QueueName("mine"), attempt=1, code=JobEnd.SUCCEEDED
+    )
+    finished = JobFinished.of(data, at=5.0, id="finished")
+    async with tenants.running() as world:
+        await _publish(world, "job-controller", finished, *finished.keys)
+        assert world.console is not None
+        history = world.console.history
+        await until(lambda: len(history.events) == 1)
+        _, found, _ = await world.ask("/api/v1/events")
+        assert found["items"] == [finished.attributes()]
+
+
+async def test_receipts_of_evictions_name_nobody_else(tenants: World) -> None:
+    async with tenants.running() as world:
         receipt = EvictionReceipt(
             job=JobId("id-ns-a-alpha"), namespace="ns-a", queue=QueueName("mine"), rule=EvictionRule.RECLAIM,
             pods=(EvictedPod(pod="alpha-0", pod_uid=PodUid("u"), node=NodeName("n1")),), for_job=JobId("id-gone"),
@@ -144,18 +217,20 @@ async def test_events_are_those_of_the_clients_jobs_and_queues(tenants: World) -
         await _publish(world, "quota-ledger", receipt, receipt.queue, receipt.job)
         assert world.console is not None
         history = world.console.history
-        await until(lambda: len(history.events) == 3)
-        _, found, _ = await world.ask("/api/v1/events")
-        EventList.model_validate(found)
-        assert [item.get("name", item.get("rule")) for item in found["items"]] == ["alpha", "reclaim"]
-        cursor = found["metadata"]["continue"]
-        assert (await world.ask(f"/api/v1/events?continue={cursor}"))[1]["items"] == []
+        await until(lambda: len(history.receipts) == 1)
         _, receipts, _ = await world.ask("/api/v1/evictions")
         Evictions.model_validate(receipts)
         assert receipts["items"][0]["message"] == "(another job) of queue (another queue) takes its place"
         assert receipts["items"][0]["for"]["name"] == "(another job)"
-        for text in map(json.dumps, (found, receipts)):
-            assert not {word for word in ("sekrit", "theirs", "ns-b", "ns-z") if word in text}
+        assert not {word for word in ("theirs", "ns-z") if word in json.dumps(receipts)}
+
+
+async def test_explanation_has_the_waiting_of_the_job_by_code(tenants: World) -> None:
+    wait = JobWait(tenants.jobs[0].id, seconds={"CardsInUse": 480.0})
+    await _publish(tenants, "job-controller", WaitsAttributed(waits=(wait,)), "0")
+    async with tenants.running() as world, scheduler(world):
+        _, found, _ = await world.ask("/api/v1/jobs/ns-a/alpha/explanation")
+        assert found["explanation"]["attribution"] == {"CardsInUse": 480.0}
 
 
 async def _lines(stream: aiohttp.ClientResponse, count: int) -> list[tuple[str, str, dict[str, object]]]:

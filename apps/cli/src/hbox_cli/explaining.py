@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from hbox_common.bus import Bus
@@ -27,7 +26,7 @@ async def explanation(bus: Bus, job: Item) -> Item | None:
     answer = await _ask(bus, job)
     if answer is None or answer.explanation is None:
         return None
-    return explanation_item(replace(answer.explanation, attribution=job.get("waitSeconds", {})))
+    return explanation_item(answer.explanation, job)
 
 
 async def rules_of_node(bus: Bus, job: Item, node: str) -> list[Item]:

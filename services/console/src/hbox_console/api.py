@@ -179,13 +179,27 @@ class ExplanationDocument(_Model):
     explanation: dict[str, Any] | None
 
 
+class PublicEvent(_Model):
+    """A CloudEvent, as on the bus (docs/guides/events.md). `dataschema` names the schema of `data`."""
+
+    specversion: Literal["1.0"]
+    id: str
+    source: str
+    type: str
+    subject: str
+    time: str
+    datacontenttype: Literal["application/json"]
+    dataschema: str
+    data: dict[str, Any]
+
+
 class EventList(_Model):
     """Public events, oldest first, as `hbox events -o json` prints them. `metadata.continue` is always set: events come after it."""
 
     api_version: Literal["hbox.io/v1"]
     kind: Literal["EventList"]
     metadata: ListMetadata
-    items: list[dict[str, Any]]
+    items: list[PublicEvent]
 
 
 class Evictions(_Model):

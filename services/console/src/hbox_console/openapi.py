@@ -100,7 +100,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "/events",
         "events",
-        "Public events that the client may see",
+        "Public events (CloudEvents) that the client may see",
         EventList,
         {"since": "Begin: 90m, 2h, 7d, 2026-11-01 [all that are kept].", "limit": _LIMIT, "continue": _CONTINUE},
     ),

@@ -104,7 +104,7 @@ class ServerSource:
             for event in events_of(page["items"]):
                 take(event)
             before, cursor = cursor, str(page["metadata"]["continue"])
-            if cursor == before or not (page["items"] or before):
+            if cursor == before:
                 if not follow:
                     return
                 sys.stdout.flush()

@@ -19,7 +19,8 @@ from ..output import Column, Form, Output, put, yaml_text
 @platform_options
 def command(ctx: Context, follow: bool) -> None:
     """Print events: jobs placed, started, finished, evicted, rejected or waiting; reclaims, quotas, refusals and budgets of queues; health and drains of nodes.
-    -o json prints one object per line, -o yaml one document per event; most are CloudEvents (docs/guides/events.md).
+    -o json prints one object per line, -o yaml one document per event; most are CloudEvents (docs/guides/events.md). HBox's HTTP API has the CloudEvents only:
+    no waiting jobs, budgets and health.
 
     \b
     hbox events -f

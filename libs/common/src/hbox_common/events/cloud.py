@@ -94,7 +94,7 @@ def public(kind: str, writer: str, keys: str = "{queue}.{job}") -> Callable[[C],
 
     def declare(event: C) -> C:
         event.kind = kind
-        event.about = About(f"hbox.v2.event.{kind}.{keys}", Stream.CLOUD_EVENTS, (writer,), ("integrators", "cli"))
+        event.about = About(f"hbox.v2.event.{kind}.{keys}", Stream.CLOUD_EVENTS, (writer,), ("integrators", "cli", "console"))
         return register(event)
 
     return declare

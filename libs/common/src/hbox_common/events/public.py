@@ -37,9 +37,7 @@ class JobPhaseChanged(Event):
 
 @register
 class HealthChanged(Event):
-    about: ClassVar = About(
-        "hbox.v1.health.event.{node}", Stream.EVENTS, ("health-monitor",), ("integrators", "cli", "console")
-    )
+    about: ClassVar = About("hbox.v1.health.event.{node}", Stream.EVENTS, ("health-monitor",), ("integrators", "cli"))
     node: NodeName
     healthy: bool
     bad_cards: tuple[int, ...]  #: indices of unhealthy cards, as of `at`
@@ -52,9 +50,7 @@ class HealthChanged(Event):
 class QueueRefused(Event):
     """A plan was refused by the ledger."""
 
-    about: ClassVar = About(
-        "hbox.v1.quota.refused.{queue}", Stream.EVENTS, ("quota-ledger",), ("integrators", "cli", "console")
-    )
+    about: ClassVar = About("hbox.v1.quota.refused.{queue}", Stream.EVENTS, ("quota-ledger",), ("integrators", "cli"))
     queue: QueueName
     job: JobId
     reason: str
@@ -66,7 +62,7 @@ class QueueRefused(Event):
 class BudgetUsed(Event):
     """A queue has used this many percent (80, 100) of its monthly budget. At 100 it gets no more cards in this month."""
 
-    about: ClassVar = About("hbox.v1.quota.budget.{queue}", Stream.EVENTS, ("quota-ledger",), ("integrators", "cli", "console"))
+    about: ClassVar = About("hbox.v1.quota.budget.{queue}", Stream.EVENTS, ("quota-ledger",), ("integrators", "cli"))
     queue: QueueName
     percent: int
     budget_card_hours: int

@@ -22,8 +22,8 @@ Item = dict[str, Any]
 _T = TypeVar("_T")
 
 
-def explanation_item(found: Explanation) -> Item:
-    """The item of an explanation. `text`: what is in the way, in English."""
+def explanation_item(found: Explanation, job: Mapping[str, Any] = {}) -> Item:
+    """The item of an explanation. `text`: what is in the way, in English. `job`: the job's item, which has the waiting by code that schedulers do not know."""
     start = found.start
     return {
         "job": found.job,
@@ -53,7 +53,7 @@ def explanation_item(found: Explanation) -> Item:
         "start": None
         if start is None
         else {"p50Seconds": start.p50_s, "p90Seconds": start.p90_s, "method": start.method, "driver": start.driver},
-        "attribution": dict(found.attribution),
+        "attribution": dict(job.get("waitSeconds") or found.attribution),
     }
 
 

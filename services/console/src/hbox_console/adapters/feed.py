@@ -2,7 +2,7 @@
 
 Last values (nodes, verdicts, queues) are replayed at the start; jobs and claims are read as a whole once their messages are followed, and again when messages
 were missed. Jobs that job-controller does not announce (their specification is wrong, or their namespace has too many) come with the next reading, which a
-public event about an unknown job brings forward.
+phase of an unknown job brings forward.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from hbox_common.events import (
     ClaimsAsked,
     ClaimsChanged,
     ClaimsPage,
+    CloudEvent,
     EvictionReceipt,
     HealthVerdict,
     JobPhaseChanged,
@@ -35,11 +36,11 @@ from hbox_common.events import (
 )
 from hbox_common.events.public import JobPhase
 from hbox_common.model.shards import ONE_SHARD
-from hbox_common.views.events import TYPES
+from hbox_common.views.events import PUBLIC_TYPES
 from hbox_common.views.jobs import shards_of
 
 from .. import metrics
-from ..core.history import History
+from ..core.history import History, Past
 from ..core.model import ReadModel
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,10 @@ class Feed:
             group.create_task(
                 self._bus.follow([ClaimsChanged], self._on_claims, on_ready=self._ask_claims.set, on_gap=self._claims_lost)
             )
-            group.create_task(self._bus.follow(TYPES, self._on_events, start=Start.ALL, writers_only=True))
+            group.create_task(self._bus.follow(PUBLIC_TYPES, self._on_public_events, start=Start.ALL))
+            group.create_task(
+                self._bus.follow([JobPhaseChanged, EvictionReceipt], self._on_events, start=Start.ALL, writers_only=True)
+            )
             group.create_task(self._read_jobs())
             group.create_task(self._read_claims())
 
@@ -233,12 +237,16 @@ class Feed:
             metrics.SNAPSHOTS.labels("claims").inc()
             await asyncio.sleep(ASK_AGAIN_S)
 
-    # --- public events
+    # --- events
+
+    async def _on_public_events(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            assert isinstance(delivery.event, CloudEvent)
+            self._history.events.append(Past(delivery.sequence, delivery.stored_at, delivery.event))
 
     async def _on_events(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             event = delivery.event
-            self._history.add(delivery.sequence, delivery.stored_at, event)
             if isinstance(event, JobPhaseChanged):
                 if event.phase is JobPhase.DELETED:
                     self._model.on_deleted(event.job)
@@ -246,6 +254,7 @@ class Feed:
                     self._ask_jobs.set()
                 self._model.names.mention(event.namespace, event.name)
             elif isinstance(event, EvictionReceipt):
+                self._history.receipts.append(event)
                 for pod in event.pods:
                     self._model.names.mention(event.namespace, pod.pod)
                 if event.for_name:

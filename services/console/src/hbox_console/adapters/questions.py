@@ -8,12 +8,9 @@ from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import (
-    BudgetUsed,
-    Event,
-    EvictionReceipt,
-    HealthChanged,
-    JobPhaseChanged,
-    QueueRefused,
+    CloudEvent,
+    NodeDrained,
+    QueueReclaimed,
     Usage,
     UsageAsked,
     UsageKey,
@@ -22,6 +19,7 @@ from hbox_common.events import (
 from hbox_common.events.explain import ExplainAnswer, ExplainRequest, explain_endpoint
 from hbox_common.model import JobId, QueueName
 from hbox_common.model.devices import VENDORS
+from hbox_common.views.events import document_of
 from hbox_common.views.evictions import receipt_item
 from hbox_common.views.explanations import explanation_item
 from hbox_common.views.fairshares import Memory
@@ -31,7 +29,7 @@ from hbox_common.views.usage import add_budgets, items_of, keys_of, moment, tota
 from ..core.cache import Expiring
 from ..core.history import History
 from ..core.model import ReadModel
-from ..core.names import Veil, veiled
+from ..core.names import OTHER_JOB, OTHER_NAMESPACE, Veil, veiled
 from ..core.pages import cursor_of, key_of, limit_of
 from ..core.rights import Identity, Scope
 from ..core.withheld import OTHERS, Item, named_in, shown_changes, veil_of
@@ -44,6 +42,8 @@ FRESH_S, KEPT = 2.0, 2_000
 AT_ONCE = 8
 #: Events that one request looks at.
 MAX_EXAMINED = 5_000
+#: Of an event's data.
+_FREE_TEXTS = ("message", "reason", "cordoned_by")
 
 
 class Questions:
@@ -57,10 +57,11 @@ class Questions:
 
     async def explanation(self, identity: Identity, query: Query) -> Item:
         id_ = await self._handlers.job_id(identity, query["namespace"], query["name"])
+        job = self._model.job_item(id_, now=wall_s())
         answer = await self._explain(id_, self._model.shard_of(id_))
         if answer.explanation is None:
             return document("JobExplanation", {"explanation": None})
-        item = explanation_item(answer.explanation)
+        item = explanation_item(answer.explanation, job)
         veil = await self._veil(identity, item)
         item["changes"] = shown_changes(item["changes"], veil)
         seen = {key: value if key in ("job", "name", "queue") else veiled(value, veil) for key, value in item.items()}
@@ -141,7 +142,7 @@ class Questions:
             namespaces={_namespace(one.event) for one in past} - {""},
             queues={_queue(one.event) for one in past} - {""},
         )
-        nodes = any(isinstance(one.event, HealthChanged) for one in past) and await self._reviews.nodes(identity)
+        nodes = any(isinstance(one.event, NodeDrained) for one in past) and await self._reviews.nodes(identity)
         shown: list[Item] = []
         last = after
         for one in past:
@@ -149,15 +150,15 @@ class Questions:
                 break
             last = one.sequence
             if _is_seen(one.event, scope, nodes):
-                shown.append({"type": one.event.ce_type(), **one.event.model_dump(mode="json", by_alias=True)})
-        veil = await self._veil(identity, shown)
-        items = [veiled(item, veil) for item in shown]
+                shown.append(_named_as_seen(one.event, scope))
+        veil = await self._veil(identity, [_texts(item) for item in shown])
+        items = [{**item, "data": item["data"] | veiled(_texts(item), veil)} for item in shown]
         metadata = {"revision": self._model.revision, "continue": cursor_of([last])}
         return document("EventList", {"metadata": metadata, "items": items})
 
     async def evictions(self, identity: Identity, query: Query) -> Item:
         limit = limit_of(query.get("limit"))
-        receipts = [one.event for one in reversed(self._history.receipts) if isinstance(one.event, EvictionReceipt)]
+        receipts = list(reversed(self._history.receipts))
         scope = await self._reviews.scope(identity, namespaces={one.namespace for one in receipts}, queues=())
         found = [receipt_item(one) for one in receipts if scope.sees_namespace(one.namespace)][:limit]
         veil = await self._veil(identity, found)
@@ -182,20 +183,31 @@ def _row_seen(row: Usage, keys: Sequence[UsageKey], scope: Scope) -> Usage:
     return row.model_copy(update=hidden)
 
 
-def _namespace(event: Event) -> str:
-    return event.namespace if isinstance(event, JobPhaseChanged | EvictionReceipt) else ""
+def _namespace(event: CloudEvent) -> str:
+    return getattr(event.data, "namespace", "")
 
 
-def _queue(event: Event) -> str:
-    return event.queue if isinstance(event, QueueRefused | BudgetUsed) else ""
+def _queue(event: CloudEvent) -> str:
+    """Of an event that clients see by its queue, and not by a job's namespace."""
+    return "" if event.kind.startswith("job.") else getattr(event.data, "queue", "")
 
 
-def _is_seen(event: Event, scope: Scope, nodes: bool) -> bool:
-    match event:
-        case JobPhaseChanged() | EvictionReceipt():
-            return scope.sees_namespace(event.namespace)
-        case QueueRefused() | BudgetUsed():
-            return scope.sees_queue(event.queue)
-        case HealthChanged():
-            return nodes
-    return False
+def _is_seen(event: CloudEvent, scope: Scope, nodes: bool) -> bool:
+    if isinstance(event, NodeDrained):
+        return nodes
+    if queue := _queue(event):
+        return scope.sees_queue(queue)
+    return scope.sees_namespace(_namespace(event))
+
+
+def _named_as_seen(event: CloudEvent, scope: Scope) -> Item:
+    """The event as a document. The job that reclaims may be of another tenant of the queue."""
+    item = document_of(event)
+    if isinstance(event, QueueReclaimed) and not scope.sees_namespace(_namespace(event)):
+        item["data"] |= {"namespace": OTHER_NAMESPACE, "name": OTHER_JOB}
+    return item
+
+
+def _texts(item: Item) -> Item:
+    """Texts of the event in which names of others may be. Its codes stay as they are, also where someone's pod has the name of a code."""
+    return {key: text for key, text in item["data"].items() if key in _FREE_TEXTS}

@@ -1,10 +1,10 @@
-"""The newest public events, for `/events` and `/evictions`."""
+"""The newest public events and receipts of evictions, for `/events` and `/evictions`."""
 
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hbox_common.events import Event, EvictionReceipt
+from hbox_common.events import CloudEvent, EvictionReceipt
 
 MAX_EVENTS, MAX_RECEIPTS = 20_000, 5_000
 
@@ -15,19 +15,13 @@ class Past:
 
     sequence: int
     at: float
-    event: Event
+    event: CloudEvent
 
 
 @dataclass(slots=True)
 class History:
     events: deque[Past] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
-    receipts: deque[Past] = field(default_factory=lambda: deque(maxlen=MAX_RECEIPTS))
-
-    def add(self, sequence: int, at: float, event: Event) -> None:
-        past = Past(sequence, at, event)
-        self.events.append(past)
-        if isinstance(event, EvictionReceipt):
-            self.receipts.append(past)
+    receipts: deque[EvictionReceipt] = field(default_factory=lambda: deque(maxlen=MAX_RECEIPTS))
 
     def since(self, at: float, *, after: int = 0) -> Iterator[Past]:
         """Events from that time on, oldest first. `after`: only those behind this sequence."""
