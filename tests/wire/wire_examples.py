@@ -38,6 +38,7 @@ from hbox_common.events import (
     GivenUp,
     GroupCounts,
     HealthChanged,
+    HealthReport,
     HealthVerdict,
     HeldNomination,
     JobPhase,
@@ -91,6 +92,7 @@ from hbox_common.events import (
     WaitsAttributed,
     encode,
 )
+from hbox_common.health.report import Check, Fact
 from hbox_common.model import (
     Card,
     CardId,
@@ -341,6 +343,17 @@ EXAMPLES: tuple[Event, ...] = (
             rails_off=("mlx5_0",), multi_gpu=False, multi_node=False, incidents=("inc-1",), boot_id="b1",
         ),
         node_gone=True,
+    ),
+    HealthReport(
+        node=_NODE, boot_id="7d0c1f6e-4b60-4f0a-9a51-0f6d3b0f7a10", agent="a1b2c3d4", log_seq=4812,
+        facts=(
+            Fact(
+                1, 1_700_000_000.25, Check.KERNEL_LOG, "gpu:GPU-6a1f0c9e-3a5d-4a51-8c3e-1f2b3c4d5e6f", "154",
+                {"code": 154, "pci": "0000:18:00", "from": 0, "to": 1, "fatal": False, "places": ((0, 1, 2),), "registers": ("0x0", "0x1")},
+                "NVRM: Xid (PCI:0000:18:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+            ),
+            Fact(2, 1_700_000_000.5, Check.NVML, "node", "cards", {"count": 8, "ecc": {"sram": 0, "dram": None}, "load": 0.5}),
+        ),
     ),
     NodeRests(
         rest=NodeRest(

@@ -49,6 +49,7 @@ from .decisions import (
     Outcome,
     OutcomesObserved,
 )
+from .health import HealthReport
 from .jobs import (
     JobDemandPending,
     JobsAdmitted,
@@ -177,6 +178,7 @@ __all__ = [
     "GivenUp",
     "GroupCounts",
     "HealthChanged",
+    "HealthReport",
     "HealthVerdict",
     "HeldNomination",
     "JobDemandPending",
