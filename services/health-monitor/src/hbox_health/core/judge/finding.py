@@ -7,7 +7,7 @@ from enum import StrEnum
 class Severity(StrEnum):
     NONE = "none"
     INFO = "info"
-    SUSPECT = "suspect"  #: not enough to decide; the action says what to read next
+    SUSPECT = "suspect"  #: not enough to decide; the action names what to read next
     DEGRADED = "degraded"
     MISCONFIGURED = "misconfigured"
     UNKNOWN = "unknown"  #: a code or value that the table does not have
@@ -42,7 +42,7 @@ class Action(StrEnum):
     NONE = "none"
     REPORT = "report"
     WATCH = "watch"
-    TELL_OWNER = "tell-owner"
+    NOTIFY_OWNER = "tell-owner"
     RUN_DIAGNOSTICS = "run-diagnostics"
     READ_RECOVERY_ACTION = "read-recovery-action"
     RESET_WHEN_IDLE = "reset-when-idle"
