@@ -17,7 +17,6 @@ from hbox_agent.core import machine
 from hbox_cli.check.findings import Level
 from hbox_cli.check.machine import compared, findings
 from hbox_cli.check.smitopo import read as smi
-from hbox_cli.node.view import node_item
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import Card, Generation, NodeName, NodeNuma, NodeNvml, NodeState, NvmlCard, PciKind
 from hbox_common.model.cardadapters import addresses_of, nearest_by_address, with_adapters
@@ -31,6 +30,7 @@ from hbox_common.model.devices.adapters import (
     path_kind,
     pci_path,
 )
+from hbox_common.views.node import node_item
 from hbox_sandbox.kubelet.pci import TREES, tree_of
 from hbox_sandbox.kubelet.topology import BOXES
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_cli.node.view import node_item
 from hbox_common.model import (
     Card,
     CardSlice,
@@ -22,6 +21,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.devices import CardAllocation, CardTraits
 from hbox_common.views.cards import card_items, free_percent, kind_items, link_items, link_lines, owner_text
+from hbox_common.views.node import node_item
 from hbox_common.views.nodes import node_items
 
 GPU, DCU = "nvidia.com/gpu", "hygon.com/dcunum"

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from hbox_cli.node.view import OLD_S, node_item
 from hbox_common.model import (
     Card,
     CardSlice,
@@ -22,6 +21,7 @@ from hbox_common.model import (
     PodUid,
     QueueName,
 )
+from hbox_common.views.node import OLD_S, node_item
 
 N, GPU = NodeName("n1"), "nvidia.com/gpu"
 

@@ -21,12 +21,12 @@ from hbox_common.model import KindRest, LeavingPod, NodeRest, named_models
 from hbox_common.views.cards import card_items
 from hbox_common.views.firstreport import report_text
 from hbox_common.views.jobs import items_of
+from hbox_common.views.node import node_item
 from hbox_common.views.nodes import node_items, rest_text
 from hbox_common.views.shares import share_document
 
 from ..aio import run
 from ..explaining import explanation
-from ..node.view import node_item
 from ..output import notify
 from ..platform.layout import Running
 from ..queues import fair_shares, memory_of, models_of, queue_item, queue_items, read

@@ -7,6 +7,7 @@ from hbox_common.model.cardadapters import adapters_of, nearest_by_address
 from hbox_common.model.devices.adapters import path_kind
 from hbox_common.model.nodenuma import bridges_between
 from hbox_common.model.numa import MAX_NODES, NumaPolicy
+from hbox_common.views.node import unread
 
 from .findings import Level, NodeFinding
 from .nvml import nvml_findings
@@ -48,13 +49,6 @@ def of_objects(zones: NodeZones) -> Iterator[NodeFinding]:
         )  # fmt: skip
     else:
         yield NodeFinding("zones", Level.OK, f"{len(zones.zones)} NUMA nodes by {zones.source}: {zones.policy}")
-
-
-def unread(numa: NodeNuma, devices: NodeDevices | None) -> list[str]:
-    """What of the node cannot be read, in words, each file once."""
-    named = {problem.partition(":")[0] for problem in numa.problems}
-    more = devices.problems if devices is not None else ()
-    return [*numa.problems, *(problem for problem in more if problem.partition(":")[0] not in named)]
 
 
 def compared(numa: NodeNuma, smi: SmiTopology) -> Iterator[NodeFinding]:

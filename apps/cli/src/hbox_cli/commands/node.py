@@ -6,11 +6,10 @@ from typing import Any
 
 import click
 
-from hbox_common.views.cards import link_lines, owner_text
+from hbox_common.views.cards import Item, link_lines, owner_text
 
 from ..access import source_of
 from ..context import Context, platform_options
-from ..node.view import Item
 from ..output import Column, duration, put
 
 CARDS = (

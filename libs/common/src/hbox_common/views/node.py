@@ -26,8 +26,6 @@ from hbox_common.model.nodenuma import bridges_between
 from hbox_common.views.cards import allocation_of, card_items, free_percent, kind_of, link_items, named_claims
 from hbox_common.views.firstreport import report_item
 
-from ..check.machine import unread
-
 Item = dict[str, Any]
 
 #: Seconds after which a report of node-agent is stale; it publishes one at least every ten minutes.
@@ -166,6 +164,13 @@ def numa_item(node: NodeState, reported: NodeDevices | None, numa: NodeNuma) -> 
         "problems": unread(numa, reported),
         "nvml": None if numa.nvml is None else nvml_item(numa.nvml),
     }
+
+
+def unread(numa: NodeNuma, devices: NodeDevices | None) -> list[str]:
+    """What cannot be read on the node, in words, each file once."""
+    named = {problem.partition(":")[0] for problem in numa.problems}
+    more = devices.problems if devices is not None else ()
+    return [*numa.problems, *(problem for problem in more if problem.partition(":")[0] not in named)]
 
 
 def adapter_items(node: NodeState, numa: NodeNuma) -> list[Item]:

@@ -1,1 +1,0 @@
-"""Nodes and their cards as `hbox node` and `hbox nodes` show them."""
