@@ -42,7 +42,7 @@ def test_nobody_leaves_for_a_class_that_the_namespace_may_not_have() -> None:
     later(world)
     assert not world.evicted
     assert world.verdicts[waiting.id] == (
-        "ResourceQuotaNotFit: ResourceQuota urgent of namespace default allows 1 pods of PriorityClass urgent, 0 are in use and 2 more are asked for"
+        "ResourceQuotaTooSmall: ResourceQuota urgent of namespace default allows 1 pods of PriorityClass urgent, 0 are in use and 2 more are asked for"
     )
     limit(world, 2)
     later(world)

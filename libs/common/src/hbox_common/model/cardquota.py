@@ -80,6 +80,16 @@ class CardQuotas:
         fresh._of, fresh._used = dict(self._of), {namespace: dict(used) for namespace, used in self._used.items()}
         return fresh
 
+    def unused(self) -> "CardQuotas":
+        """The same quotas, with nothing held."""
+        fresh = CardQuotas()
+        fresh._of = dict(self._of)
+        return fresh
+
+    def of(self, namespace: str) -> Sequence[CardQuota]:
+        """The quotas of a namespace."""
+        return self._of.get(namespace, ())
+
     def adopt(self, quotas: Iterable[CardQuota], held: Iterable[Held]) -> set[str]:
         """Take these for all that there are. `held`: of all namespaces, now. Returns the namespaces whose quotas are others than before."""
         fresh: dict[str, list[CardQuota]] = {}

@@ -76,6 +76,10 @@ class Lending:
         self._available: Resources = {}
         self._owed: Resources = {}
 
+    def unlent(self) -> "Lending":
+        """The same rules and nodes, with nothing held."""
+        return Lending(self._queues, tuple, self._nodes)
+
     def is_non_preemptible(self, queue: QueueName, *, preemptable: bool) -> bool:
         """Whether a pod of this queue can never be evicted for another queue."""
         return not reclaimable(self._queues.get(queue), preemptable=preemptable)

@@ -162,7 +162,11 @@ class Reports:
         cards = any(task.cards for task, _ in entry.pending)
         if why := entry.problem() or self._queues.refusal(entry.job.queue, cards=cards):
             return without_session(
-                entry, headline_of(why) or judged(INVALID_SPEC, Outcome.CHANGE), why, list(self._queues.all())
+                entry,
+                headline_of(why) or judged(INVALID_SPEC, Outcome.CHANGE),
+                why,
+                list(self._queues.all()),
+                self._queue.classes.shortage(entry.job),
             ), []
         return self._runner.explained(entry, self._queues.all(), self._preemptor.nominations, node)
 

@@ -54,6 +54,25 @@ CODES = (
         ),
     ),
     Code(
+        "GangKeepsApart",
+        Stage.GANG,
+        Outcome.CHANGE,
+        Owner.USER,
+        Text("Pods of the gang exclude each other from too many nodes", "组内 Pod 相互排斥，可用节点不足"),
+        Text(
+            "{pods} pods have to start together, and by their own affinity, spread constraints or volumes at most {most} fit even if nothing else runs",
+            "{pods} 个 Pod 须同时启动，但由于自身的亲和性、分布约束或存储卷，即使没有其他作业也最多放得下 {most} 个",
+        ),
+        Text(
+            "Pods of the gang keep apart from each other, or have to be together, and there are too few nodes or domains for all of them.",
+            "组内 Pod 要求相互分开或聚在一起，而节点或域的数量不够。",
+        ),
+        Text(
+            "Lower minMember, or prefer the constraint instead of requiring it.",
+            "降低 minMember，或将约束由强制改为偏好。",
+        ),
+    ),
+    Code(
         "TopologyFull",
         Stage.TOPOLOGY,
         Outcome.WAIT,

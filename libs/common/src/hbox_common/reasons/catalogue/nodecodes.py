@@ -342,11 +342,15 @@ CODES = (
         Owner.USER,
         Text("CPU and memory are kept for idle cards", "CPU 和内存为空闲卡保留"),
         Text(
-            "{count} nodes keep cores and memory for their idle cards[: {detail}]",
-            "{count} 个节点为空闲卡保留 CPU 和内存[：{detail}]",
+            "{count} nodes keep cores and memory for their idle cards[; the pod requests {need} {resource}, and without cards it may have "
+            "{largest}][: {detail}]",
+            "{count} 个节点为空闲卡保留 CPU 和内存[；Pod 请求 {need} {resource}，而不带卡的 Pod 最多可用 {largest}][：{detail}]",
         ),
         Text("The policy keeps what pods on the idle cards of the node will need.", "策略为节点空闲卡上的 Pod 保留所需资源。"),
-        Text("Request fewer cores or less memory per card.", "减少每卡的 CPU 或内存请求。"),
+        Text(
+            "Request less cpu or memory, or ask an operator for a smaller share (guide policy, idle-cards).",
+            "减少 CPU 或内存请求，或请运维调小保留份额（参见策略指南 idle-cards）。",
+        ),
     ),
     Code(
         "InsufficientResource",

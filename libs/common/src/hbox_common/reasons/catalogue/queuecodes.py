@@ -192,4 +192,20 @@ CODES = (
             "等待命名空间中的 Pod 结束、减少请求，或申请更大的配额。",
         ),
     ),
+    Code(
+        "ResourceQuotaTooSmall",
+        Stage.QUOTA,
+        Outcome.CHANGE,
+        Owner.QUEUE_ADMIN,
+        Text("The job alone exceeds a ResourceQuota of the namespace", "作业本身超过命名空间的 ResourceQuota"),
+        Text(
+            "the job needs {need}, and ResourceQuota {name} of namespace {namespace} allows {largest} in all",
+            "作业需要 {need}，而命名空间 {namespace} 的 ResourceQuota {name} 总共只允许 {largest}",
+        ),
+        Text(
+            "The pods that have to start request more than the quota allows, even if no other pod of the namespace exists.",
+            "即使命名空间中没有其他 Pod，须启动的 Pod 的请求也超过配额。",
+        ),
+        Text("Request less, or ask for a larger quota.", "减少请求，或申请更大的配额。"),
+    ),
 )

@@ -781,6 +781,21 @@ class Columns:
             setattr(view, field, np.zeros_like(getattr(self, field)))
         return view
 
+    def unbooked(self, *, in_service: bool) -> Self:
+        """A copy of the columns with nothing booked, leaving, reserved or resting, to be booked without effect on the original. `in_service`: also with all
+        nodes in service and all cards sound."""
+        view = self.emptied() if in_service else self.vacant()
+        view._resource, view._kept, view._vacant = dict(self._resource), dict(self._kept), [*self._vacant]
+        for field in ("leaving", "reserved", *_CARD_BOOKS):
+            setattr(view, field, np.zeros_like(getattr(self, field)))
+        view.ports_leaving, view.parts_leaving = HostPorts(), SliceParts()
+        view.rests, view.resting, view.unreported = {}, np.zeros_like(self.resting), np.zeros_like(self.unreported)
+        view.changes, view.risen, view.choices = ChangeLog(), ChangeLog(), None
+        if in_service:
+            view.ready = view.schedulable = view.healthy = self.alive
+            view.descriptions = self.descriptions.tolerated(CONDITION_TAINTS)
+        return view
+
     def _positions(self, row: int, slices: Sequence[CardSlice]) -> list[tuple[int, CardSlice]]:
         if not slices or (position_of := self._position_of.get(row)) is None:
             return []

@@ -9,7 +9,8 @@ description of a node, and callers must not keep them.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from copy import copy
 
 import numpy as np
 
@@ -121,6 +122,12 @@ class Descriptions:
         self.taint_sets = [self.taint_sets[code] for code in left]
         self._taint_code = {taints: code for code, taints in enumerate(self.taint_sets)}
         self._most_taints = 2 * len(self.taint_sets) + SPARE
+
+    def tolerated(self, keys: Collection[str]) -> "Descriptions":
+        """The same without taints that have one of these keys. To be read only, and at once."""
+        view = copy(self)
+        view.taint_sets = [tuple(taint for taint in taints if taint.key not in keys) for taints in self.taint_sets]
+        return view
 
     def column(self, key: str) -> LabelColumn:
         """The column of a label key, NAME_FIELD or ZONE_FIELD."""

@@ -33,6 +33,12 @@ class Facts:
         """What is needed, and the most of it that can be had."""
         self.need[unit], self.have[unit] = need, have
 
+    def limit(self, resource: str, need: int, most: int) -> None:
+        """What is needed of a resource, and a limit on it, in base units."""
+        asked, largest = amount_of(resource, need), amount_of(resource, most)
+        self.facts |= {"need": f"{asked:g} {resource}", "largest": f"{largest:g} {resource}"}
+        self.amount("cards" if resource in VENDORS else resource, asked, largest)
+
 
 def node_counts(columns: Columns, first: Ints, failed: Ints, labels: Sequence[str]) -> NodeCounts:
     """Of all nodes. first: `[N]` the number of the first rule that each fails, -1 = none; failed: `[N]` how many it fails."""

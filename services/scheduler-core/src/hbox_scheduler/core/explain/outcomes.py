@@ -36,6 +36,7 @@ CHOICES = frozenset((Label.NODE_POOL, Label.NODE_SELECTOR_MISMATCH, Label.NODE_A
 NODES_OUT_OF_SERVICE = "NodesOutOfService"
 NO_NODES = "NoNodes"
 GANG_TOO_LARGE, GANG_PARTLY_FITS, GANG_GATHERS = "GangTooLarge", "GangPartlyFits", "GangGathers"
+GANG_KEEPS_APART, RESOURCE_QUOTA_TOO_SMALL = "GangKeepsApart", "ResourceQuotaTooSmall"
 TOPOLOGY_FULL, TOPOLOGY_TOO_SMALL = "TopologyFull", "TopologyTooSmall"
 CARDS_SPREAD, CARDS_RECLAIMED = "CardsSpread", "CardsBeingReclaimed"
 CARD_MEMORY_TOO_LARGE, RESOURCE_TOO_LARGE, INSUFFICIENT_RESOURCE = (
@@ -53,6 +54,8 @@ EMITTED = (
     GANG_TOO_LARGE,
     GANG_PARTLY_FITS,
     GANG_GATHERS,
+    GANG_KEEPS_APART,
+    RESOURCE_QUOTA_TOO_SMALL,
     TOPOLOGY_FULL,
     TOPOLOGY_TOO_SMALL,
     CARDS_SPREAD,
@@ -83,9 +86,9 @@ def headline_of(message: str) -> Headline | None:
 
 
 def judged(name: str, outcome: Outcome) -> Headline:
-    """With this code and outcome. The catalogue's owner acts if its outcome is this one."""
+    """With this code and outcome. The catalogue's owner acts if its outcome is this one, or if a change is needed that it can make."""
     code = CODES[name]
-    if code.outcome is outcome:
+    if code.outcome is outcome or (outcome is Outcome.CHANGE and code.owner in (Owner.USER, Owner.QUEUE_ADMIN)):
         return Headline(name, outcome, code.owner)
     return Headline(name, outcome, _OWNERS[outcome])
 

@@ -163,6 +163,10 @@ class Models:
 
     # Limits.
 
+    def limit(self, queue: QueueName) -> bool:
+        """Whether the queue, or one above it, has a limit of card models."""
+        return any(self._limits[above] for above in self._paths.get(queue, ()))
+
     def left(self, queue: QueueName, *, later: bool, pool: str = "") -> Resources:
         """Further cards of each limited model that the queue may use in this pool. `later`: after all terminating pods are gone."""
         limits = self._limits_of(queue, self._leaving if later else {})

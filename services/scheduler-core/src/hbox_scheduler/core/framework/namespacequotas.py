@@ -60,12 +60,16 @@ class NamespaceQuotas:
         """Which quota does not pay for what the gang still needs, whichever cards it takes; empty where they all do."""
         need = max(gang.min_member - gang.ready - gang.waiting, 1)
         waiting = [member.task for member in gang.of(Status.PENDING) if gang.namespace in self._quotas]
-        least = sorted((self._quota.least(task) for task in waiting), key=lambda each: list(each.values()))
+        headroom = self._quotas.headroom(gang.namespace, self.least(waiting, need))
+        return f"{Label.CARD_QUOTA}: {headroom.message}" if headroom.times == 0 else ""
+
+    def least(self, tasks: Iterable[Task], need: int) -> Resources:
+        """What `need` pods of these count at least, whichever cards they take."""
+        least = sorted((self._quota.least(task) for task in tasks), key=lambda each: list(each.values()))
         asked: Resources = {}
         for each in least[:need]:
             add(asked, each)
-        headroom = self._quotas.headroom(gang.namespace, asked)
-        return f"{Label.CARD_QUOTA}: {headroom.message}" if headroom.times == 0 else ""
+        return asked
 
     def pays(self, namespace: str, requests: Resources, slices: Iterable[Sequence[CardSlice]]) -> bool:
         """Whether the quotas pay for all of these, of pods that request the same."""

@@ -350,6 +350,10 @@ class Views:
         self._cells = cells
         self.states = RowStates(columns)
 
+    def on(self, columns: Columns) -> "Views":
+        """Views of the same policy on other columns."""
+        return Views(columns, self._policy)
+
     def follow(self, policy: Shapes) -> None:
         """Switch to another policy and drop all views."""
         self._policy = policy

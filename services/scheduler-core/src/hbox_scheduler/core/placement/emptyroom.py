@@ -4,7 +4,7 @@ It depends on what the nodes are and not on what runs on them, so that it is kep
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -20,6 +20,7 @@ from ..explain.outcomes import CHOICES, PERMANENT, RETURNING
 from ..explain.reasons import first_failed
 from ..framework import Session
 from ..framework.basefits import FITS, capacity_when_empty, capacity_when_vacant
+from ..framework.hooks import ShapeRoom
 from ..plugins.taints import HARD, untolerated
 
 
@@ -73,6 +74,8 @@ def rooms_by_node(session: Session, member: Member) -> tuple[Ints, Ints]:
     for _, fails in lasting:
         never |= fails
     ever = np.where(never, 0, ever) if never.any() else ever
+    for keeper in keepers(session, task):
+        ever = np.minimum(ever, np.maximum(keeper.shape_room(columns.emptied(), rows, task), 0))
     sound = bool((columns.card_ok[rows] == (columns.card_index[rows] >= 0)).all())
     now = ever if sound else np.minimum(capacity_when_vacant(columns, task), ever)
     return ever, np.where(out, 0, now) if out.any() else now
@@ -104,7 +107,15 @@ def lasting_rules(session: Session, member: Member) -> tuple[list[tuple[str, Boo
             found.append((label, fails & ~by_condition))
         elif label in PERMANENT:
             found.append((label, fails))
+    for keeper in keepers(session, member.task):
+        room = keeper.shape_room(columns.emptied(), slice(0, columns.size), member.task)
+        found.append((keeper.label, room <= 0))
     return found, out
+
+
+def keepers(session: Session, task: Task) -> Sequence[ShapeRoom]:
+    """The plugins that keep cpu and memory of such pods for idle cards: on empty nodes all cards are idle."""
+    return [one for one in session.plugins(ShapeRoom) if one.label == Label.PROPORTION_KEPT and one.limits(task)]
 
 
 def chosen_rows(rules: Iterable[tuple[str, Bools]], columns: Columns) -> Bools:

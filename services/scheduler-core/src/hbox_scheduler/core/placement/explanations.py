@@ -3,13 +3,15 @@
 Nodes are judged before any of the gang's own pods is placed.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hbox_common.model import VENDORS, PodUid, QueueName
 from hbox_common.model.explanation import Fact, NodeCounts, Outcome, Stage, StageResult
+from hbox_common.model.resources import CPU, MEMORY
 from hbox_common.reasons import CODES, code_of_message
 
 from ..cluster import Bookings
@@ -38,6 +40,7 @@ from ..explain.outcomes import (
     INSUFFICIENT_RESOURCE,
     NODES_OUT_OF_SERVICE,
     QUEUE_LIMIT_TOO_SMALL,
+    RESOURCE_QUOTA_TOO_SMALL,
     RESOURCE_TOO_LARGE,
     TOPOLOGY_FULL,
     TOPOLOGY_TOO_SMALL,
@@ -52,6 +55,8 @@ from ..framework.waiting import WaitReason
 from ..plugins.taints import HARD, untolerated
 from ..queueing.jobs import Entry
 from ..topology.constraints import constraint_of
+from .emptycluster import Never
+from .emptyroom import keepers as keepers_of
 from .headlines import domains, exceeded_limit, free_cards, lack_of, wants_of
 
 
@@ -87,8 +92,14 @@ class Judged:
         return np.isin(self.first, numbers)
 
 
-def without_session(entry: Entry, headline: Headline, why: str, queues: Iterable[QueueName] = ()) -> Explained:
-    """Of a job that is not tried, for the reason `why`. `queues`: those that exist."""
+def without_session(
+    entry: Entry,
+    headline: Headline,
+    why: str,
+    queues: Iterable[QueueName] = (),
+    shortage: tuple[str, str, int, int] | None = None,
+) -> Explained:
+    """Of a job that is not tried, for the reason `why`. `queues`: those that exist; `shortage`: as of `ClassQuotas`."""
     job = entry.job
     detail = why.partition(": ")[2] if code_of_message(why) is not None else why
     found = Facts({"queue": job.queue, "namespace": job.namespace, "group": job.name, "detail": detail, "pods": job.min_member})
@@ -98,6 +109,9 @@ def without_session(entry: Entry, headline: Headline, why: str, queues: Iterable
         found.facts["nearest"] = near
     if headline.code == Label.QUEUE_PRIORITY_CLASS:
         found.facts["name"] = job.priority_class
+    if headline.code == RESOURCE_QUOTA_TOO_SMALL and shortage is not None:
+        found.facts["name"], resource, need, most = shortage
+        found.limit(resource, need, most)
     return Explained(headline, found, _passed(headline, found), NodeCounts())
 
 
@@ -149,9 +163,12 @@ class Explainer:
         self._before, self._bookings, self._rooms = before, bookings, rooms
         self._alive = self._columns.alive[: self._columns.size]
 
-    def explained(self, headline: Headline, waiting: WaitReason) -> Explained:
-        """With the facts of the headline's code."""
+    def explained(self, headline: Headline, waiting: WaitReason, never: Never | None = None) -> Explained:
+        """With the facts of the headline's code. `never`: why the job cannot start on an empty cluster, where its shapes do not decide that."""
         found = self._facts(headline.code, waiting)
+        if never is not None and never.code == headline.code:
+            found.facts |= never.found.facts
+            found.need, found.have = dict(never.found.need), dict(never.found.have)
         columns, before = self._columns, self._before
         counts = node_counts(columns, before.first, before.failed, before.labels)
         return Explained(headline, found, self._stages(headline, found.facts), counts)
@@ -394,13 +411,31 @@ class Explainer:
     def _limit(self, found: Facts) -> None:
         if (over := exceeded_limit(self._session, self._wants)) is None:
             return
-        name, resource, need, most = over
-        found.facts |= {
-            "queue": name,
-            "need": f"{amount_of(resource, need):g} {resource}",
-            "largest": f"{amount_of(resource, most):g} {resource}",
-        }
-        found.amount("cards" if resource in VENDORS else resource, amount_of(resource, need), amount_of(resource, most))
+        found.facts["queue"], resource, need, most = over
+        found.limit(resource, need, most)
+
+    def _kept(self, found: Facts) -> None:
+        """What a pod without cards may have of a node whose cards are idle."""
+        lack, task = self._lack, self._task
+        if lack is None:
+            return
+        empty, rows = self._columns.emptied(), slice(0, self._columns.size)
+
+        def fits(resource: str, units: int) -> bool:
+            part = replace(task, requests={resource: units}, aligned=None)
+            keepers = keepers_of(self._session, part)
+            return all((keeper.shape_room(empty, rows, part)[lack.rows] > 0).any() for keeper in keepers)
+
+        for resource in (CPU, MEMORY):
+            need = task.requests.get(resource, 0)
+            if need and not fits(resource, need):
+                most = bisect_left(range(1, need), True, key=lambda units, of=resource: not fits(of, units))  # type: ignore[misc]
+                found.facts["resource"] = "MiB of memory" if resource == MEMORY else resource
+                found.facts["need"], found.facts["largest"] = amount_of(resource, need), amount_of(resource, most)
+                found.amount(
+                    "memory_mib" if resource == MEMORY else resource, amount_of(resource, need), amount_of(resource, most)
+                )
+                return
 
     _FILL: Mapping[str, Callable[["Explainer", Facts], None]] = {
         GANG_TOO_LARGE: _too_large,
@@ -421,4 +456,5 @@ class Explainer:
         NODES_OUT_OF_SERVICE: _out_of_service,
         str(Label.QUEUE_NOT_FOUND): _queue_missing,
         QUEUE_LIMIT_TOO_SMALL: _limit,
+        str(Label.PROPORTION_KEPT): _kept,
     }

@@ -39,6 +39,7 @@ from ..framework import Session
 from ..framework.basefits import FITS
 from ..framework.waiting import WaitReason
 from ..topology.constraints import concerned, constraint_of
+from .emptycluster import Alone, EmptyCluster, is_decided_by_shape
 from .emptyroom import EmptyRoom, EmptyRooms, chosen_rows, lasting_rules, rooms_by_node
 
 #: Labels of nodes whose cards pods hold.
@@ -73,21 +74,34 @@ class Headlines:
 
     def __init__(self, columns: Columns) -> None:
         self._rooms = EmptyRooms(columns)
+        self._empty = EmptyCluster()
 
     def of(
-        self, session: Session, member: Member, waiting: WaitReason, known: dict[object, Headline] | None = None
+        self,
+        session: Session,
+        member: Member,
+        waiting: WaitReason,
+        *,
+        revision: int,
+        known: dict[object, Headline] | None = None,
     ) -> Headline:
-        """Of the gang of this member, which waits for this reason. `known`: what this session found for equal gangs, to be extended."""
+        """Of the gang of this member, which waits for this reason. `revision`: of its job; `known`: what this session found for equal gangs, to be extended."""
         gang = member.gang
         if known is None or not gang.interchangeable or len(gang.shapes) > 1:
-            return self._of(session, member, waiting)
-        key = member.task, member.status, gang.queue, gang.min_member - gang.ready, waiting.message
+            return self._of(session, member, waiting, revision)
+        key = member.task, member.status, gang.queue, gang.namespace, gang.min_member - gang.ready, waiting.message
         found = known.get(key)
         if found is None:
-            found = known[key] = self._of(session, member, waiting)
+            found = known[key] = self._of(session, member, waiting, revision)
         return found
 
-    def _of(self, session: Session, member: Member, waiting: WaitReason) -> Headline:
+    def alone(self, session: Session, member: Member, revision: int) -> Alone:
+        """What becomes of the gang of this member on an empty cluster, where its shapes do not decide that."""
+        if is_decided_by_shape(session, member.gang, len(wants_of(member.gang, member).kinds)):
+            return Alone()
+        return self._empty.of(session, member.gang, revision)
+
+    def _of(self, session: Session, member: Member, waiting: WaitReason, revision: int) -> Headline:
         if member.status is Status.PIPELINED:
             return judged(CARDS_RECLAIMED if member.task.cards is not None else INSUFFICIENT_RESOURCE, Outcome.WAIT)
         if member.status is Status.ALLOCATED:
@@ -103,7 +117,11 @@ class Headlines:
             return judged(code, Outcome.CHANGE)
         if exceeded_limit(session, wants) is not None:
             return judged(QUEUE_LIMIT_TOO_SMALL, Outcome.CHANGE)
-        if _too_few(wants, [room.most_in_service for room in rooms]) or _apart(session, wants, in_service=True):
+        alone = self.alone(session, member, revision)
+        if alone.never is not None:
+            return judged(alone.never.code, Outcome.CHANGE)
+        room = not _too_few(wants, [room.most_in_service for room in rooms]) and not _apart(session, wants, in_service=True)
+        if not room or not alone.in_service:
             return judged(NODES_OUT_OF_SERVICE, Outcome.ESCALATE)
         if message is not None:
             return Headline(message.name, message.outcome, message.owner)

@@ -78,7 +78,6 @@ class SessionRunner:
         self._facts = facts
         self._quota = quota
         self._reasons = KnownReasons(columns)
-        self._headlines = Headlines(columns)
         self._walk = Walk()
         self.reservations = SessionReservations(sessions, columns, bookings, neighbours, facts)
         self.moves = MoveRecords(facts)
@@ -101,6 +100,7 @@ class SessionRunner:
         self.reservations.follow(conf)
         self.moves.clear()
         self.protection.clear()
+        self._headlines = Headlines(self._columns)
         #: whether the policy applies jobs' topology constraints
         self.heeds_domains = any(plugin.heeds_domains and DomainGradients not in one.off for plugin, one in plugins)
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
@@ -232,7 +232,10 @@ class SessionRunner:
                     waiting = WaitReason("")
                     return explainer.explained(judged(NOT_TRIED_YET, Outcome.WAIT), waiting), rules
                 waiting = WaitReasons(session).of(member)
-                return explainer.explained(self._headlines.of(session, member, waiting), waiting), rules
+                revision = entry.job.revision
+                headline = self._headlines.of(session, member, waiting, revision=revision)
+                never = self._headlines.alone(session, member, revision).never if headline.outcome is Outcome.CHANGE else None
+                return explainer.explained(headline, waiting, never), rules
         finally:
             self._columns.choices = choices
 
@@ -331,7 +334,7 @@ class SessionRunner:
             return Untried(entry)
         member = next(gang.of(Status.PENDING), gang.members[0])
         waiting = reasons.of(member)
-        headline = self._headlines.of(session, member, waiting, known)
+        headline = self._headlines.of(session, member, waiting, revision=entry.job.revision, known=known)
         return Unplaced(entry, waiting.message, waiting.reasons, headline, waiting.lacks_room)
 
     def _arrange(self, by_gang: Mapping[Gang, Sequence[Member]]) -> None:

@@ -53,7 +53,7 @@ class SchedulingQueue:
         self._bookings = bookings
         self._unschedulable = unschedulable
         self._queues = queues
-        self._classes = classes
+        self.classes = classes
         self._groups = groups
         self._routes: dict[QueueName, Route] = {}  #: as they were when the first job of each queue was added
         self._lent = False  #: whether a queue lent pools to others when routes were last computed
@@ -194,7 +194,7 @@ class SchedulingQueue:
         return opened
 
     def _blocked_reason(self, job: Job) -> str:
-        return self._queues.blocked_reason(job) or self._classes.blocked_reason(job) or self._groups.blocked_reason(job.id)
+        return self._queues.blocked_reason(job) or self.classes.blocked_reason(job) or self._groups.blocked_reason(job.id)
 
     def recheck_classes(self, namespaces: set[str]) -> None:
         """The class quotas of these namespaces changed, or their usage."""
