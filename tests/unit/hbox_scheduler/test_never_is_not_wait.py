@@ -1,5 +1,5 @@
 """Jobs that no end of pods and no repair of nodes starts, although each of their shapes would fit alone: the outcome is `change` within one cycle, whatever
-runs, with what they need beside the largest amount that can be had.
+runs, with the amount that they need and the largest that is available.
 
 Four nodes of 8 cards and 64 cores: n0, n1 in zone a with H100, n2, n3 in zone b with A100.
 """
@@ -88,7 +88,7 @@ def shapes(*parts: Job) -> Job:
 
 
 def large_and_small(pods: int) -> Job:
-    """Pods each of which takes most of a node, and one that finds no room beside them."""
+    """Pods each of which takes most of a node, and one that finds no room on their nodes."""
     return shapes(job("a", pods=pods, cards=1, cpu_milli=60_000), job("b", cards=1, cpu_milli=30_000))
 
 
