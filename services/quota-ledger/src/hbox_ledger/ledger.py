@@ -786,6 +786,7 @@ class Ledger:
         state.unplaced = {node: facts for node, facts in found.items() if facts}
         state.described = set(state.unplaced)
         state.nodes, state.verdicts, state.fabrics = old.nodes, old.verdicts, old.fabrics
+        state.single_node = old.single_node
         for node in state.nodes.values():
             state.name_cards(node)
         for gang in state.gangs.values():

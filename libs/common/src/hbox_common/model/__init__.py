@@ -67,7 +67,7 @@ from .job import (
     demand_of,
     terms_of,
 )
-from .lending import Held, Lending
+from .lending import Held, Lending, sound_capacity
 from .node import NodeState, NodeUsage, Taint, TaintEffect, Verdict, usage_of
 from .nodedevices import ContainerHolds, DeviceIds, HeldMemory, NodeDevices, ZoneMemory
 from .nodenuma import KubeletRules, NodeNuma, NumaZone, PciBridge, PciDevice, PciKind, Redirect
@@ -277,6 +277,7 @@ __all__ = [
     "rest_s",
     "scheduler_names",
     "selects",
+    "sound_capacity",
     "terms_of",
     "usage_of",
     "validate_claim",

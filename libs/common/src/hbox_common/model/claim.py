@@ -156,8 +156,8 @@ def validate_claim(
         return Refusal(RefusalReason.NODE_UNKNOWN, "the node is not in the inventory")
     if not node.ready or node.unschedulable:
         return Refusal(RefusalReason.NODE_NOT_READY, f"{node.name} is {'cordoned' if node.ready else 'not ready'}")
-    if verdict is not None and not verdict.healthy:
-        return Refusal(RefusalReason.NODE_UNHEALTHY, f"{node.name}: {verdict.reason}")
+    if verdict is not None and (why := verdict.refusal(node, requests, slices)):
+        return Refusal(RefusalReason.NODE_UNHEALTHY, f"{node.name}: {why}")
     if short := shortfall(requests, allocation.used, node.allocatable):
         return Refusal(RefusalReason.NODE_RESOURCES, f"{node.name} has too little {', '.join(short)}")
     seen: set[CardId] = set()

@@ -289,6 +289,15 @@ def usable(state: NodeState, verdict: Verdict | None, names: Iterable[str]) -> t
     return pool_of(state.labels), has
 
 
+def sound_capacity(state: NodeState, verdict: Verdict | None) -> Resources:
+    """The allocatable amounts of a node, without the units of cards that may not be used."""
+    capacity, vendor = dict(state.allocatable), VENDORS.of(state.allocatable)
+    if vendor is not None and state.cards and verdict is not None and (verdict.cards or verdict.bad_cards):
+        sound = sum(not verdict.marks_unhealthy(card) for card in state.cards)
+        capacity[vendor.cards] = capacity[vendor.cards] * sound // len(state.cards)
+    return capacity
+
+
 def _solid(amounts: Resources) -> Resources:
     return {name: units for name, units in amounts.items() if units}
 

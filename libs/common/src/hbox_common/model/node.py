@@ -1,9 +1,10 @@
 """A node as scheduling sees it, and the verdict on its health."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from .devices import Card
+from .devices import Card, CardSlice, asks_rdma
 from .devices.cards import find_card
 from .ids import CardId, Generation, NodeName
 from .resources import CPU, MEMORY, Resources
@@ -94,6 +95,16 @@ class Verdict:
         if not self.cards:
             return card.index in self.bad_cards
         return card.id in self.cards or (bool(card.parent) and card.parent_id in self.cards)
+
+    def refusal(self, node: NodeState, requests: Resources, slices: Sequence[CardSlice]) -> str:
+        """Why a pod may not use the node, given these cards and only the scopes that concern its own pod; "" if it may."""
+        if not self.healthy:
+            return self.reason
+        if len(slices) > 1 and not self.multi_gpu:
+            return f"takes no pods with more than one card: {self.reason}"
+        if self.rails_off and slices and (asks_rdma(requests) or len(slices) >= len(node.cards) > 1):
+            return f"takes no pods that use adapter {', '.join(self.rails_off)}: {self.reason}"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,7 @@ def arbitrate(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId
         or state.fabrics.refusal(plan)
         or guarantees.refuse(state, plan)
         or _gang(state, plan)
+        or _spread(state, plan)
     )
     if refusal is None:
         refusal = preempt(state, step, plan, scheduler) if plan.victims else _nodes(state, plan)
@@ -326,6 +327,21 @@ def _class(state: LedgerState, plan: Plan) -> Refusal | None:
         add(asked, plan.requests[placement.requests])
     message = state.class_quotas.refusal(plan.namespace, named, asked)
     return Refusal(RefusalReason.NAMESPACE_QUOTA, message) if message else None
+
+
+def _spread(state: LedgerState, plan: Plan) -> Refusal | None:
+    """Whether the plan's gang would be on several nodes, one of which its verdict excludes from such gangs."""
+    if not state.single_node or plan.min_member <= 1 or not any(placement.slices for placement in plan.placements):
+        return None
+    nodes = {placement.node for placement in plan.placements}
+    excluded = sorted(nodes & state.single_node)
+    if (job := state.jobs.get(plan.job)) is not None:
+        nodes |= {state.live[claim].claim.node for claim in job.live}
+    if not excluded or len(nodes) == 1:
+        return None
+    return Refusal(
+        RefusalReason.NODE_UNHEALTHY, f"{excluded[0]} takes no gangs over several nodes: {state.verdicts[excluded[0]].reason}"
+    )
 
 
 def _pools(state: LedgerState, plan: Plan) -> Refusal | None:

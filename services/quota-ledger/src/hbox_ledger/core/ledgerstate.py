@@ -46,6 +46,7 @@ from hbox_common.model import (
     is_offline,
     name_slices,
     pool_of,
+    sound_capacity,
 )
 from hbox_common.model.consolidation import RecentMoves
 from hbox_common.model.devices import card_id, number_in, relocated
@@ -98,6 +99,7 @@ class LedgerState:
     held: str = ""  #: why plans are refused for now: job-controller does not see the pods
     nodes: dict[NodeName, NodeState] = field(default_factory=dict)
     verdicts: dict[NodeName, Verdict] = field(default_factory=dict)
+    single_node: set[NodeName] = field(default_factory=set)  #: nodes whose verdict excludes gangs over several nodes
     queues: QueueTree = field(init=False)  #: with the usage of each queue and of all queues below it
     live: dict[ClaimId, ClaimRecord] = field(default_factory=dict)
     open: dict[ClaimId, ClaimRecord] = field(default_factory=dict)  #: subset of `live` with a decision that has no outcome yet
@@ -209,7 +211,7 @@ class LedgerState:
             takes_work = node.ready and not node.unschedulable and (verdict is None or verdict.healthy)
             held = self.by_node.get(name)
             if takes_work or held is not None:
-                capacity = dict(node.allocatable) if takes_work or held is None else {}
+                capacity = sound_capacity(node, verdict) if takes_work or held is None else {}
                 for resource, units in held.used.items() if held is not None else ():
                     capacity[resource] = max(capacity.get(resource, 0), units)
                 add(capacity, self.foreign.get(name, {}), -1)
@@ -232,6 +234,7 @@ class LedgerState:
             self.name_cards(state)
         if verdict is not None:
             self.verdicts[node] = verdict
+            (self.single_node.discard if verdict.multi_node else self.single_node.add)(node)
         self._inventory += 1
         self.recount.add(node)
         if (known := self.nodes.get(node)) is None:

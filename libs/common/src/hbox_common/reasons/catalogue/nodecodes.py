@@ -67,6 +67,64 @@ CODES = (
         Text("Have an operator repair the node; `hbox nodes` shows the fault.", "请运维修复节点；`hbox nodes` 显示故障。"),
     ),
     Code(
+        "NodeMultiCardOff",
+        Stage.NODE,
+        Outcome.ESCALATE,
+        Owner.OPERATOR,
+        Text("Links between the cards of nodes have faults", "节点的卡间互联有故障"),
+        Text(
+            "{count} nodes take no pods with more than one card, because links between their cards have faults[: {nodes}]",
+            "{count} 个节点的卡间互联有故障，不接受多卡 Pod[：{nodes}]",
+        ),
+        Text(
+            "health-monitor has observed a fault of NVLink or of the fabric manager; pods with one card still use the node.",
+            "health-monitor 观察到 NVLink 或 fabric manager 的故障；单卡 Pod 仍可使用该节点。",
+        ),
+        Text(
+            "Have an operator repair the node; `hbox health show NODE` names the incident.",
+            "请运维修复节点；`hbox health show NODE` 显示对应事件。",
+        ),
+    ),
+    Code(
+        "NodeMultiNodeOff",
+        Stage.NODE,
+        Outcome.ESCALATE,
+        Owner.OPERATOR,
+        Text("Nodes are excluded from gangs over several nodes", "节点不参与跨节点作业"),
+        Text(
+            "{count} nodes take no gangs that may run on several nodes, because their network has faults[: {nodes}]",
+            "{count} 个节点的网络有故障，不接受可能跨节点的作业[：{nodes}]",
+        ),
+        Text(
+            "health-monitor has observed a fault of the node's compute network; single pods still use the node.",
+            "health-monitor 观察到节点计算网络的故障；单个 Pod 仍可使用该节点。",
+        ),
+        Text(
+            "Have an operator repair the node; `hbox health show NODE` names the incident.",
+            "请运维修复节点；`hbox health show NODE` 显示对应事件。",
+        ),
+    ),
+    Code(
+        "NodeRailOff",
+        Stage.NODE,
+        Outcome.ESCALATE,
+        Owner.OPERATOR,
+        Text("RDMA adapters of nodes are off", "节点的 RDMA 网卡不可用"),
+        Text(
+            "{count} nodes have an RDMA adapter that is off[: {nodes}]",
+            "{count} 个节点有 RDMA 网卡不可用[：{nodes}]",
+        ),
+        Text(
+            "A pod that requests RDMA devices, a gang near each other in the fabric, or a pod with all cards of a node needs all adapters; other pods "
+            "still use the node.",
+            "请求 RDMA 设备的 Pod、要求网络邻近的作业，或占用整机全部卡的 Pod 需要全部网卡；其他 Pod 仍可使用该节点。",
+        ),
+        Text(
+            "Have an operator repair the adapter or its cable; `hbox health show NODE` names the port.",
+            "请运维修复网卡或线缆；`hbox health show NODE` 显示端口。",
+        ),
+    ),
+    Code(
         "NodeDevicePluginFails",
         Stage.NODE,
         Outcome.WAIT,

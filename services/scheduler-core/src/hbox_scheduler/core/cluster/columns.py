@@ -126,6 +126,11 @@ class Columns:
         self.ready: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.schedulable: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.healthy: Bools = np.zeros(_ROWS, dtype=np.bool_)
+        #: scopes of verdicts that leave the node open to other work: no pods with several cards, no gangs over several nodes, an RDMA adapter off
+        self.single_card: Bools = np.zeros(_ROWS, dtype=np.bool_)
+        self.single_node: Bools = np.zeros(_ROWS, dtype=np.bool_)
+        self.rail_off: Bools = np.zeros(_ROWS, dtype=np.bool_)
+        self.scoped_rows: set[int] = set()  #: rows with such a scope
         self.resting: Ints = np.zeros(_ROWS, dtype=np.int64)  #: code of the node's rests (`refused`); 0 = none
         #: what the node's kubelet refuses is not known yet (`NodeState.report_due`); and which rows these are
         self.unreported: Bools = np.zeros(_ROWS, dtype=np.bool_)
@@ -475,6 +480,7 @@ class Columns:
             return
         self.resting[row] = 0
         self._set_unreported(row, False)
+        self._scope(row, None)
         self.zones.drop(row)
         self.alive[row] = False
         self.reserved[row] = 0
@@ -521,6 +527,7 @@ class Columns:
     def _judge(self, row: int, cards: Sequence[Card], *, rises: bool = True) -> None:
         verdict = self.verdicts.get(self.names[row])
         self.healthy[row] = verdict is None or verdict.healthy
+        self._scope(row, verdict)
         self.card_ok[row] = False
         for position, card in enumerate(cards):
             self.card_ok[row, position] = (
@@ -531,6 +538,16 @@ class Columns:
         self.described.add(row)
         if rises:
             self.risen.add(row)
+
+    def _scope(self, row: int, verdict: Verdict | None) -> None:
+        """Set the scopes of a row that concern only some pods; None: there are none."""
+        self.single_card[row] = verdict is not None and not verdict.multi_gpu
+        self.single_node[row] = verdict is not None and not verdict.multi_node
+        self.rail_off[row] = verdict is not None and bool(verdict.rails_off)
+        if self.single_card[row] or self.single_node[row] or self.rail_off[row]:
+            self.scoped_rows.add(row)
+        else:
+            self.scoped_rows.discard(row)
 
     def kind(self, row: int) -> bytes:
         """What the row has, resources and cards: equal for nodes that are equal in these. Ports, labels and taints are not in it."""
@@ -843,7 +860,7 @@ class Columns:
         return row
 
     def _grow_rows(self, rows: int) -> None:
-        for field in ("alive", "ready", "schedulable", "healthy", "resting", "unreported", "reserved", *_CARD_CODES):
+        for field in ("alive", "ready", "schedulable", "healthy", "resting", "unreported", "reserved", *_SCOPES, *_CARD_CODES):
             setattr(self, field, grown(getattr(self, field), 0, rows))
         for field in ("allocatable", "used", "leaving"):
             setattr(self, field, grown(getattr(self, field), 1, rows))
@@ -883,6 +900,7 @@ def _positions_of(cards: Sequence[Card]) -> dict[CardId, int]:
 _CARD_BOOKS = (
     "card_cores_used", "card_memory_used", "card_pods", "card_cores_leaving", "card_memory_leaving", "card_pods_leaving",
 )  # fmt: skip
+_SCOPES = ("single_card", "single_node", "rail_off")
 _CARD_KIND = ("card_index", "card_memory", "card_shares", "card_model", "card_ok")
 _CARD_CODES = ("card_set", "card_ids", "card_judged")
 _CARD_FIELDS = (*_CARD_KIND, *_CARD_BOOKS)

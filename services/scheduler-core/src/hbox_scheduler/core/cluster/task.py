@@ -33,6 +33,7 @@ class Task:
     offline: bool = False  #: whether it is offline work (`hbox_common.model.offline`)
     aligned: PodAsk | None = None  #: what kubelets align of it; None: nothing
     rdma: bool = False  #: whether its cards should have RDMA adapters close to them
+    spans: bool = False  #: whether it requests cards and is of a gang that may run on several nodes
     passes: int = 0  #: bits of the reservations that it may pass: nodes set aside for them are open to it
 
 

@@ -34,10 +34,12 @@ class Tasks:
         *,
         offline: bool = False,
         fabric: bool = False,
+        gang: bool = False,
     ) -> Task:
-        """fabric: whether its gang wishes to be near each other in the fabric."""
+        """fabric: whether its gang wishes to be near each other in the fabric; gang: whether it is of a gang of two or more."""
         cards = spec.cards if spec.cards is not None and spec.cards.count > 0 else None
         space = namespace if cards is not None else ""
+        spans = gang and cards is not None
         key: _Key = (
             tuple(sorted(spec.requests.items())),
             cards,
@@ -51,6 +53,7 @@ class Tasks:
             offline,
             spec.guaranteed,
             fabric,
+            spans,
             tuple([tuple(one.items()) for one in spec.containers]),
             tuple([tuple(one.items()) for one in spec.init_containers]),
         )
@@ -72,6 +75,7 @@ class Tasks:
             offline=offline,
             aligned=ask_of(spec),
             rdma=cards is not None and (fabric or asks_rdma(spec.requests)),
+            spans=spans,
         )
         self._known[key] = task
         return task

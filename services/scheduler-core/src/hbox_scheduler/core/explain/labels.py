@@ -9,6 +9,9 @@ class Label(StrEnum):
     NODE_NOT_READY = "NodeNotReady"
     NODE_UNSCHEDULABLE = "NodeUnschedulable"  #: cordoned
     NODE_UNHEALTHY = "NodeUnhealthy"  #: health-monitor's verdict
+    NODE_MULTI_CARD_OFF = "NodeMultiCardOff"  #: the verdict: no pods with more than one card
+    NODE_MULTI_NODE_OFF = "NodeMultiNodeOff"  #: the verdict: no gangs that may run on several nodes
+    NODE_RAIL_OFF = "NodeRailOff"  #: the verdict: an RDMA adapter is off, and the pod needs all of them
     NODE_RESTS = "NodeDevicePluginFails"  #: its kubelet refused a pod with cards recently, and it gets no such pod for a while
     NODE_REFUSES = "NodeRefusesPods"  #: its kubelet refused a pod of another kind recently, and it gets no such pod for a while
     NODE_POOL = "NodePoolMismatch"  #: the queue may not use the node's pool

@@ -12,7 +12,16 @@ from hbox_common.reasons import CODES, code_of_message
 from .labels import Label
 
 #: Rules that a node fails until an operator acts, or it is repaired.
-RETURNING = frozenset((Label.NODE_NOT_READY, Label.NODE_UNSCHEDULABLE, Label.NODE_UNHEALTHY))
+RETURNING = frozenset(
+    (
+        Label.NODE_NOT_READY,
+        Label.NODE_UNSCHEDULABLE,
+        Label.NODE_UNHEALTHY,
+        Label.NODE_MULTI_CARD_OFF,
+        Label.NODE_MULTI_NODE_OFF,
+        Label.NODE_RAIL_OFF,
+    )
+)
 
 #: Rules of plugins that no running pod and no time changes.
 PERMANENT = frozenset(

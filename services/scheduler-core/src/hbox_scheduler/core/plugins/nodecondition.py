@@ -11,12 +11,15 @@ from ..explain.labels import Label
 
 
 class NodeCondition:
-    """Excludes nodes that are not ready, cordoned, unhealthy by health-monitor's verdict, or resting (`Columns.rest`)."""
+    """Excludes nodes that are not ready, cordoned, unhealthy by health-monitor's verdict, of which the verdict excludes such pods, or
+    resting (`Columns.rest`)."""
 
     def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
         yield Label.NODE_NOT_READY, ~columns.ready[rows]
         yield Label.NODE_UNSCHEDULABLE, ~columns.schedulable[rows]
         yield Label.NODE_UNHEALTHY, ~columns.healthy[rows]
+        if columns.scoped_rows and task.cards is not None:
+            yield from _scopes(columns, rows, task, task.cards.count)
         if columns.rests:
             yield Label.NODE_RESTS, columns.refused.matching(task, columns.resting[rows], _is_of_cards)
             yield Label.NODE_REFUSES, columns.refused.matching(task, columns.resting[rows], _is_other)
@@ -28,6 +31,16 @@ class KubeletPolicy:
     def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
         if task.aligned is not None:
             yield Label.KUBELET_POLICY, columns.unreported[rows]
+
+
+def _scopes(columns: Columns, rows: Rows, task: Task, cards: int) -> Iterator[tuple[str, Bools]]:
+    """Scopes of verdicts that leave a node open to other pods. The ledger refuses by the same rules (`Verdict.refusal`)."""
+    if cards > 1:
+        yield Label.NODE_MULTI_CARD_OFF, columns.single_card[rows]
+    if task.spans:
+        yield Label.NODE_MULTI_NODE_OFF, columns.single_node[rows]
+    on_node = (columns.card_index[rows] >= 0).sum(axis=1)
+    yield Label.NODE_RAIL_OFF, columns.rail_off[rows] & (task.rdma | ((cards >= on_node) & (on_node > 1)))
 
 
 def _is_of_cards(rest: KindRest) -> bool:

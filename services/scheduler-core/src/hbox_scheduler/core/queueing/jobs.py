@@ -130,8 +130,8 @@ def talks_over_fabric(job: Job) -> bool:
 def tasks_of(job: Job, tasks: Tasks, pools: Pools | None, namespace: str) -> tuple[Task, ...]:
     """What its pods ask for. pools, namespace: as of `entry_of`."""
     offline = is_offline(job.priority_class)
-    fabric = talks_over_fabric(job)
-    return tuple(tasks.of(spec, pools, namespace, offline=offline, fabric=fabric) for spec in job.tasks)
+    fabric, gang = talks_over_fabric(job), job.min_member > 1
+    return tuple(tasks.of(spec, pools, namespace, offline=offline, fabric=fabric, gang=gang) for spec in job.tasks)
 
 
 def entry_of(job: Job, tasks: Tasks, touched: int, pools: Pools | None, namespace: str) -> Entry:

@@ -81,7 +81,9 @@ class SchedulingQueue:
 
     def task_of(self, job: Job, spec: PodGroupTask) -> Task:
         """What these pods of the job ask for, as that of its pods that wait."""
-        return self._tasks.of(spec, self._pools(job), self._namespace(job), fabric=talks_over_fabric(job))
+        return self._tasks.of(
+            spec, self._pools(job), self._namespace(job), fabric=talks_over_fabric(job), gang=job.min_member > 1
+        )
 
     def update(self, entry: Entry, job: Job) -> None:
         """Take a new revision of a job. An unschedulable job with unchanged requests stays so."""

@@ -32,6 +32,7 @@ def _out_of_service(columns: Columns) -> dict[int, str]:
     size = columns.size
     faulty = ((columns.card_index[:size] >= 0) & ~columns.card_ok[:size]).any(axis=1)
     free = ((columns.card_index[:size] >= 0) & (columns.card_pods[:size] == 0)).sum(axis=1)
+    faulty |= columns.single_card[:size] | columns.single_node[:size] | columns.rail_off[:size]
     out = columns.alive[:size] & (~columns.schedulable[:size] | ~columns.ready[:size] | ~columns.healthy[:size] | faulty)
 
     def state(row: int) -> str:
