@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A span as it came; times in seconds since the epoch, ids in hexadecimal, `parent` empty for a root."""
+    """A span as it came; times in seconds since the epoch, ids in hexadecimal, `parent` empty for a root. `links`: trace and span ids."""
 
     service: str
     name: str
@@ -23,6 +23,7 @@ class Seen:
     start: float
     end: float
     attributes: dict[str, str | int | float | bool]
+    links: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -46,13 +47,14 @@ class Collector:
                             s.start_time_unix_nano / 1e9,
                             s.end_time_unix_nano / 1e9,
                             found,
+                            tuple((one.trace_id.hex(), one.span_id.hex()) for one in s.links),
                         )
                     )
 
     def traces(self) -> dict[str, list[Seen]]:
-        """Spans by trace, in order of their starts; wholes before their parts."""
+        """Spans by trace, in order of their starts; the root and wholes before their parts."""
         out: dict[str, list[Seen]] = defaultdict(list)
-        for span in sorted(self.spans, key=lambda s: (s.start, -s.end)):
+        for span in sorted(self.spans, key=lambda s: (s.start, bool(s.parent), -s.end)):
             out[span.trace].append(span)
         return dict(out)
 

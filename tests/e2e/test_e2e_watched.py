@@ -130,7 +130,7 @@ def test_prometheus_reads_every_service_and_the_collector(watched: Watched) -> N
 
 
 def test_spans_arrive_and_how_long_they_took_is_a_metric(watched: Watched) -> None:
-    steps = {"announce", "place", "commit", "bind", "observe"}
+    steps = {"submit", "announce", "wait.NotTriedYet", "place", "commit", "bind", "observe", "start"}
 
     def counted() -> dict[str, float]:
         found = watched.query("sum by (span_name) (traces_span_metrics_calls_total)")

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 from .collector import Seen, collector
 from .platform_world import until, up
-from .traced_jobs import BARE, submit, whole
+from .traced_jobs import BARE, started, submit
 
 WIDTH, LEFT, RIGHT, ROW, TOP = 960, 210, 150, 26, 58
 COLOURS = {"job-controller": "#4e79a7", "scheduler-core": "#f28e2b", "quota-ledger": "#59a14f", "binder": "#b07aa1"}
@@ -22,11 +22,12 @@ def picture(spans: list[Seen]) -> str:
     root = next(s for s in spans if not s.parent)
     whole_ms = 1000 * (max(s.end for s in spans) - root.start) or 1.0
     scale = (WIDTH - LEFT - RIGHT) / whole_ms
+    pods = max(int(s.attributes.get("members", 0)) for s in spans)
     height = TOP + ROW * len(spans) + 12
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12" fill="#222">',
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
-        f'<text x="12" y="20" font-size="14">job {escape(str(root.attributes["name"]))}, {root.attributes["members"]} pods: '
+        f'<text x="12" y="20" font-size="14">job {escape(str(root.attributes["name"]))}, {pods} pods: '
         f"trace {root.trace}</text>",
     ]
     step = next((ms for ms in STEPS_MS if whole_ms / ms <= 12), STEPS_MS[-1])
@@ -59,10 +60,10 @@ def main(folder: Path) -> None:
         state = Path(scratch) / "state"
         with up(state) as running:
             asyncio.run(submit(state / "kubeconfig"))
-            until(lambda: len(whole(got)) >= BARE + 1, timeout_s=30, what="traces of all jobs")
+            until(lambda: len(started(got)) >= BARE + 1, timeout_s=30, what="traces of all jobs")
             running.stop()
         for name, job in (("trace-of-a-gang", "gang"), ("trace-of-a-pod", "bare-0")):
-            (folder / f"{name}.svg").write_text(picture(whole(got)[job]))
+            (folder / f"{name}.svg").write_text(picture(started(got)[job]))
 
 
 if __name__ == "__main__":

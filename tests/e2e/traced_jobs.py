@@ -57,7 +57,7 @@ async def submit(kubeconfig: Path) -> None:
                 group.create_task(client.json("POST", PODS.path("default"), body=pod(f"gang-{i}", "gang")))
 
 
-def whole(got: Collector) -> dict[str, list[Seen]]:
+def traces(got: Collector) -> dict[str, list[Seen]]:
     """Traces that have their root, by the name of the job."""
     found = {}
     for spans in got.traces().values():
@@ -65,3 +65,8 @@ def whole(got: Collector) -> dict[str, list[Seen]]:
             if not root.parent:
                 found[str(root.attributes["name"])] = spans
     return found
+
+
+def started(got: Collector) -> dict[str, list[Seen]]:
+    """Those of jobs that run."""
+    return {name: spans for name, spans in traces(got).items() if any(span.name == "start" for span in spans)}

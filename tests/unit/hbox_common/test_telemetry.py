@@ -51,6 +51,15 @@ def test_ids_are_random_again_after_a_root(exporter: InMemorySpanExporter) -> No
     assert len({s.context.span_id for s in exporter.get_finished_spans()}) == 2
 
 
+def test_a_step_may_have_a_context_of_its_own_and_links_to_other_traces(exporter: InMemorySpanExporter) -> None:
+    own, other = f"00-{'1' * 32}-{'3' * 16}-01", f"00-{'4' * 32}-{'5' * 16}-01"
+    assert record("evicted", traceparent=JOB, start=1.0, end=2.0, own=own, links=[other, "malformed"]) == own
+    assert record("place", traceparent=JOB, start=1.0, end=2.0) != own
+    span = exporter.get_finished_spans()[0]
+    assert (f"{span.context.span_id:x}", f"{span.context.trace_id:x}") == ("3" * 16, "1" * 32)
+    assert [(f"{one.context.trace_id:x}", f"{one.context.span_id:x}") for one in span.links] == [("4" * 32, "5" * 16)]
+
+
 def test_a_step_that_ends_before_it_begins_has_no_length(exporter: InMemorySpanExporter) -> None:
     record("bind", traceparent=JOB, start=3.0, end=2.0)
     (span,) = exporter.get_finished_spans()

@@ -104,6 +104,8 @@ class JobController:
             proves_groups=True,
         )
         self._traces = JobTraces()
+        if self._traces.on:
+            self.jobs.waits.on_end = self._traces.waited
         self.feedback = Feedback(self.jobs)
         schedulers = scheduler_names(settings.scheduler_names)
         self._reader = PodReader(schedulers)

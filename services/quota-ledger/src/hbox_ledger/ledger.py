@@ -55,7 +55,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.bounds import sanitized
 from hbox_common.store import Batch, Letter, Store
-from hbox_common.telemetry import record, recording
+from hbox_common.telemetry import recording
 
 from . import metrics
 from .adapters import load, repair, rollup, tables
@@ -79,6 +79,7 @@ from .messages import messages_of
 from .pace import Pace
 from .queuemetrics import QueueMetrics
 from .relay import WINDOW, Outgoing, Relay, message_id
+from .traces import record_turn
 
 log = logging.getLogger(__name__)
 
@@ -730,9 +731,7 @@ class Ledger:
                 self.quotas_changed.set()
         self._publish(step, outgoing)
         if recording():
-            ended = self._clock()
-            for (plan, traceparent), binds in Counter((bind.plan, bind.traceparent) for bind in step.binds).items():
-                record("commit", traceparent=traceparent, start=step.now, end=ended, plan=plan, binds=binds)
+            record_turn(step, self._clock())
 
     def _outgoing(self, step: Step, *, durable: bool) -> list[Outgoing]:
         out = []

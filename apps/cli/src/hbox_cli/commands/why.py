@@ -116,6 +116,8 @@ def _head(found: dict[str, Any]) -> None:
         f"{found['name']}  {found['state']}  queue {found['queue']}{shard}  priority {found['priority']}  "
         f"{pods['bound']}/{pods['members']} pods bound, {pods['min']} needed  {found['cards']} cards  {duration(found['ageSeconds'])} old"
     )
+    if found["traceId"]:
+        put(f"  trace {found['traceId']}")
 
 
 def _show_placed(ctx: Context, job: str) -> None:

@@ -3,7 +3,7 @@
 import logging
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision
-from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags
 
 Attribute = str | int | float | bool
 
@@ -47,21 +47,33 @@ class Recorder:
         decision = self._provider.sampler.should_sample(None, context.trace_id, "job").decision
         return f"{traceparent[:-2]}{int(decision is Decision.RECORD_AND_SAMPLE):02d}"
 
-    def record(self, name: str, traceparent: str, start: float, end: float, attributes: Mapping[str, Attribute]) -> str:
-        """A child of `traceparent`; returns its own context, or `traceparent` where that is malformed."""
+    def record(
+        self,
+        name: str,
+        traceparent: str,
+        start: float,
+        end: float,
+        attributes: Mapping[str, Attribute],
+        *,
+        own: str = "",
+        links: Sequence[str] = (),
+    ) -> str:
+        """A child of `traceparent`; returns its own context (`own` if given), or `traceparent` where that is malformed. Malformed links are left out."""
         parent = _parsed(traceparent)
         if parent is None:
             return traceparent
+        self._ids.next = _parsed(own)
         span = self._tracer.start_span(
             name,
             context=trace.set_span_in_context(NonRecordingSpan(parent)),
             kind=SpanKind.CONSUMER,
+            links=[Link(context) for link in links if (context := _parsed(link)) is not None],
             start_time=_ns(start),
             attributes=attributes,
         )
         span.end(end_time=_ns(max(start, end)))
-        own = span.get_span_context()
-        return f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"
+        context = span.get_span_context()
+        return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
     def record_root(self, name: str, traceparent: str, start: float, end: float, attributes: Mapping[str, Attribute]) -> None:
         """The span that `traceparent` itself names, which others have been children of while it lasted."""
@@ -85,7 +97,7 @@ class Recorder:
 
 
 class _Ids(RandomIdGenerator):
-    """Random ids, but for the one span whose ids were handed out before it began. One thread records."""
+    """Random ids, but for the one span whose ids were given before it was recorded. One thread records."""
 
     def __init__(self) -> None:
         self.next: SpanContext | None = None

@@ -8,7 +8,7 @@ apart from those of other jobs at every await.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -74,17 +74,33 @@ def decided(traceparent: str) -> str:
     return traceparent if _state.recorder is None else _state.recorder.decided(traceparent)
 
 
-def record(name: str, /, *, traceparent: str, start: float, end: float, **attributes: "Attribute") -> str:
-    """A step that is over, child of `traceparent`. Times in seconds since the epoch.
+def record(
+    name: str,
+    /,
+    *,
+    traceparent: str,
+    start: float,
+    end: float,
+    own: str = "",
+    links: Sequence[str] = (),
+    **attributes: "Attribute",
+) -> str:
+    """A step that is over, child of `traceparent`. Times in seconds since the epoch. `own`: the step's context, where its id is not random; `links`: contexts
+    of related spans, also of other traces.
 
     Returns the context that the next hop gets: the step's own, or `traceparent` where nothing is recorded.
     """
     if _state.recorder is None or not traceparent.endswith("1"):
         return traceparent
-    return _state.recorder.record(name, traceparent, start, end, attributes)
+    return _state.recorder.record(name, traceparent, start, end, attributes, own=own, links=links)
 
 
 def record_root(name: str, /, *, traceparent: str, start: float, end: float, **attributes: "Attribute") -> None:
     """The span that `traceparent` itself names: the parent of all steps. Recorded once, by the creator of the context."""
     if _state.recorder is not None and traceparent.endswith("1"):
         _state.recorder.record_root(name, traceparent, start, end, attributes)
+
+
+def exemplar(traceparent: str) -> dict[str, str] | None:
+    """The exemplar of a histogram's observation that belongs to this trace; None where the trace is not recorded."""
+    return {"trace_id": traceparent[3:35]} if _state.recorder is not None and traceparent.endswith("1") else None

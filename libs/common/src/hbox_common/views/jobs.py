@@ -8,6 +8,7 @@ from hbox_common.events import JobsPage, JobVerdict
 from hbox_common.model import GroupPhase, GroupState, Job, JobId, JobWait, PodFact, PodPhase
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.shards import ONE_SHARD
+from hbox_common.model.traceids import trace_id_of
 
 Item = dict[str, Any]
 
@@ -56,7 +57,7 @@ def job_items(
                 "reason": job.problem or (verdicts.get(job.id, "") if waiting else ""),
                 **_finding(found.get(job.id) if waiting or job.problem else None),
                 "waitSeconds": _seconds(waits.get(job.id), now),
-                "traceId": job.traceparent.split("-")[1] if job.traceparent.count("-") == 3 else "",
+                "traceId": trace_id_of(job.traceparent),
                 **({"shard": shard} if (shard := shards.get(job.id)) is not None else {}),
             }
         )

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from hbox_common.bus import Bus
@@ -79,13 +80,16 @@ class PhasePublisher:
                 listed.difference_update(phase.job for phase in doubtful)
             async with asyncio.TaskGroup() as group:
                 for phase in phases:
-                    events = stages.setdefault(phase.job, Stage()).follow(phase)
+                    stage = stages.setdefault(phase.job, Stage())
+                    before = replace(stage)
+                    events = stage.follow(phase)
                     if phase.phase is JobPhase.DELETED:
                         del stages[phase.job]
                     news = not phase.rejected and is_news(phase.phase, published.get(phase.job))
                     if news:
                         published.pop(phase.job, None)
-                        self._traces.entered(phase)
+                        self._traces.entered(phase, before, events)
+                        stage.known = True
                     bucket.spend(news + len(events))
                     group.create_task(self._publish_entered(phase.changed, events, news=news))
             await asyncio.sleep(PHASES_WINDOW_S)
@@ -170,6 +174,7 @@ class PhasePublisher:
                     bound=0,
                     at=wall_s(),
                 )
+                self._traces.entered(Entered(changed), Stage.after(events, JobPhase.BOUND), [finished])
                 await self._publish_entered(changed, [finished], news=True)
 
     async def _unfinished(self) -> list[str]:

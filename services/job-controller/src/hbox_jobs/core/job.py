@@ -15,7 +15,6 @@ Rules that are documented only here:
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from typing import TypeAlias
 
 from hbox_common.events import JobPhase, JobVerdict
@@ -68,6 +67,9 @@ GANG_INCOMPLETE = "GangIncomplete"
 NOT_TRIED_YET = "NotTriedYet"
 GANG_NOT_READ = "GangNotRead"  #: the pod names a gang by another scheduler's label, and is placed alone
 
+#: Of creation times, in seconds.
+CREATION_STEP_S = 1.0
+
 #: What of a pod its gang and policies go by: its role, labels, and notes.
 _Part: TypeAlias = tuple[str, tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
 
@@ -103,6 +105,7 @@ class Record:
     job: Job | None = None
     announced: bool = False
     again: bool = False
+    submitted_at: float = 0.0  #: seconds since the epoch; as `seen_or_created` found when it was computed first
     phase: JobPhase | None = None
     verdict: JobVerdict | None = None
     gated: str = ""  #: why it waits for the controllers that set its pods' scheduling gates
@@ -392,8 +395,13 @@ def waits_since(record: Record, wall: float) -> float:
     """When the job began to wait, for a job whose waiting was not recorded: its oldest pod to place, or else its PodGroup, was created."""
     pods = min((pod.created_at for pod in record.pods.values() if pod.placeable), default=None)
     if pods is None:
-        return record.group.created_at if record.group is not None and not record.had_pods else wall
-    return pods
+        pods = record.group.created_at if record.group is not None and not record.had_pods else wall
+    return seen_or_created(wall, pods)
+
+
+def seen_or_created(seen: float, created: float) -> float:
+    """When an object began to exist. Kubernetes' creation times are whole seconds: one seen within that second counts as created when it was seen."""
+    return seen if 0.0 <= seen - created < CREATION_STEP_S else created
 
 
 def not_read_text(label: str) -> str:
@@ -414,12 +422,6 @@ def gated_of(record: Record, tally: Tally) -> str:
     if tally.queue_gates:
         waits = f"no controller removes {QUEUE_GATE} while HBox schedules: create the pods without that annotation"
     return f"SchedulingGated: {count} {has} scheduling gates, and the gang lacks {lacking} of the {record.min_member} that it needs; {waits}"
-
-
-def traceparent_of(job: JobId) -> str:
-    """The context of the job's trace: made from its id, so that it is the same after a restart of this service."""
-    digest = sha256(job.encode()).hexdigest()
-    return f"00-{digest[:32]}-{digest[32:48]}-01"
 
 
 def preemptable_of(record: Record) -> bool:

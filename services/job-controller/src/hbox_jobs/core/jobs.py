@@ -34,6 +34,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.bounds import INT32_MAX
 from hbox_common.model.shards import ONE_SHARD, shard_of
+from hbox_common.model.traceids import traceparent_of
 from hbox_common.reasons import CODES
 
 from .admission import Admission
@@ -56,7 +57,7 @@ from .job import (
     placed_of,
     preemptable_of,
     rejection_of,
-    traceparent_of,
+    seen_or_created,
     wait_code,
     waits_since,
 )
@@ -753,9 +754,10 @@ class Jobs:
         if old is not None and old.id != new.id:
             self._end(record, old, withdrawn, tally, wall)
             record.announced, record.verdict, record.phase, old = False, None, None, None
-            record.placed, record.rejected = (), ()
+            record.placed, record.rejected, record.submitted_at = (), (), 0.0
             self._repeat_facts(record)
         self._by_id[new.id] = record.key
+        record.submitted_at = record.submitted_at or seen_or_created(wall, new.created_at)
         if self._several:
             self._route(record, new, wall)
         held = record.held
@@ -883,7 +885,7 @@ class Jobs:
             message=message,
             at=wall,
         )
-        self.phases.add(Entered(changed, record.placed, rejected))
+        self.phases.add(Entered(changed, record.placed, rejected, record.key, record.submitted_at))
 
     def _next_key(self, now: float, until: float, skip: Collection[str]) -> str | None:
         if (found := self._urgent.pop(skip)) is not None:

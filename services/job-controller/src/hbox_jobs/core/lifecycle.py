@@ -7,6 +7,7 @@ If a job skips a phase, because it changed faster than its phases are published,
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import IntEnum
 from typing import Any
 
@@ -32,11 +33,13 @@ from hbox_common.model.ids import is_missing_group_job
 @dataclass(frozen=True, slots=True)
 class Entered:
     """A phase that a job entered, or (`rejected`: the code) the reason why it cannot start as it is written. `pods`: node and cards of each pod that has, or
-    had, a node."""
+    had, a node. `key`: of the job's record. `submitted_at`: of the job, in seconds since the epoch."""
 
     changed: JobPhaseChanged
     pods: tuple[tuple[NodeName, Sequence[CardSlice]], ...] = ()
     rejected: str = ""
+    key: str = ""
+    submitted_at: float = 0.0
 
     @property
     def job(self) -> JobId:
@@ -87,17 +90,22 @@ class Stage:
     reached: Reached = Reached.NOTHING
     finished: int = -1
     rejected: str = ""  #: the last code
+    known: bool = False  #: a phase was published
+    placed_at: float = 0.0  #: of the newest attempt that was placed, in seconds since the epoch
+    started_at: float = 0.0  #: likewise
 
     @classmethod
     def after(cls, events: Iterable[CloudEvent], phase: JobPhase | None) -> "Stage":
         """What an earlier process published: the last event of each type, and the last phase."""
-        stage = cls()
+        stage = cls(known=phase is not None)
         for event in events:
             match event:
                 case JobPlaced():
                     stage._raise(event.data.attempt, Reached.PLACED)
+                    stage.placed_at = _seconds(event)
                 case JobStarted():
                     stage._raise(event.data.attempt, Reached.STARTED)
+                    stage.started_at = _seconds(event)
                 case JobFinished():
                     stage.finished = event.data.attempt
                     stage._raise(event.data.attempt, Reached.FINISHED)
@@ -130,12 +138,13 @@ class Stage:
         if self.reached in (Reached.PLACED, Reached.STARTED):
             return []
         self.attempt, self.reached = self.attempt + 1, Reached.PLACED
+        self.placed_at = entered.at
         return [JobPlaced.of(JobPlacement(**self._data(entered)), at=entered.at, id=_id(entered.job, self.attempt, "placed"))]
 
     def _start(self, entered: Entered) -> list[CloudEvent]:
         if self.reached is Reached.STARTED:
             return []
-        self.reached = Reached.STARTED
+        self.reached, self.started_at = Reached.STARTED, entered.at
         return [JobStarted.of(JobPlacement(**self._data(entered)), at=entered.at, id=_id(entered.job, self.attempt, "started"))]
 
     def _finish(self, entered: Entered, end: JobEnd) -> list[CloudEvent]:
@@ -184,6 +193,10 @@ def end_of_deleted(events: Sequence[CloudEvent], at: float) -> JobFinished | Non
         return None
     last = max(placements, key=lambda data: data.attempt)
     return JobFinished.of(JobEnding(**dict(last), code=JobEnd.DELETED), at=at, id=_id(last.job, last.attempt, "finished"))
+
+
+def _seconds(event: CloudEvent) -> float:
+    return datetime.fromisoformat(event.time).timestamp()
 
 
 def _id(job: JobId, attempt: int, event: str) -> str:

@@ -1,7 +1,7 @@
 """Attribution of waiting: each second for which a job waits is charged to one code, by job and, for the metric, by queue and code."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hbox_common.events import WAIT_SHARDS, shard_of
@@ -43,6 +43,8 @@ class Waits:
     """One account for each job that waited. Times are seconds since the epoch."""
 
     def __init__(self) -> None:
+        #: called with the job, the code, and the begin and end of each wait that ends
+        self.on_end: Callable[[JobId, str, float, float], None] | None = None
         self._accounts: dict[JobId, _Account] = {}
         self._sums: dict[tuple[QueueName, str, str], _Sum] = {}
         self._by_shard: dict[str, set[JobId]] = {str(number): set() for number in range(WAIT_SHARDS)}
@@ -74,7 +76,7 @@ class Waits:
             return
         else:
             began = now
-        self._close(account, now)
+        self._close(job, account, now)
         if code and code not in account.seconds and len(account.seconds) >= MOST_CODES:
             code = OTHER
         account.queue, account.code, account.since, account.outcome = queue, code, began, outcome
@@ -88,7 +90,7 @@ class Waits:
         """The job ended."""
         account = self._accounts.pop(job, None)
         if account is not None:
-            self._close(account, now)
+            self._close(job, account, now)
             shard = shard_of(job, WAIT_SHARDS)
             self._by_shard[shard].discard(job)
             self._changed[shard] = None
@@ -162,8 +164,10 @@ class Waits:
         found.advance(now)
         return found
 
-    def _close(self, account: _Account, now: float) -> None:
+    def _close(self, job: JobId, account: _Account, now: float) -> None:
         if account.code:
+            if self.on_end is not None:
+                self.on_end(job, account.code, account.since, now)
             account.seconds[account.code] = account.seconds.get(account.code, 0.0) + max(0.0, now - account.since)
             if account.queue is not None:
                 self._sum(account.queue, account.code, account.outcome, now).open -= 1
