@@ -220,7 +220,92 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t d, nvmlGpuFabricInfo_v2_t 
     info->status = NVML_SUCCESS;
     info->cliqueId = (unsigned)ANSWER(0);
     info->state = info->cliqueId == 255 ? 1 : 3;
-    info->healthMask = 0;
+    info->healthMask = (unsigned)number(told("fabricHealth", (int)card(d), ANY), 0);
+    return NVML_SUCCESS;
+}
+
+// ---- the health of cards: well, where the file says nothing; the second number of a line is a field, a kind of error, or a bank --------------------------
+
+// 230: the recovery action; 194: degrees above the limit of operation at which hardware slows down.
+nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t d, int n, nvmlFieldValue_t *values) {
+    ASKED((int)card(d), ANY);
+    for (int i = 0; i < n; i++) {
+        const char *of = told("field", (int)card(d), (int)values[i].fieldId);
+        values[i].nvmlReturn = !*of && values[i].fieldId != 230 ? NVML_ERROR_NOT_SUPPORTED : outcome(of);
+        values[i].valueType = 5;
+        values[i].value.sll = 0;
+        values[i].value.si = (int)number(of, 0);
+    }
+    return NVML_SUCCESS;
+}
+// Banks by the rows that they have left: 0 the most, 1 many, 2 some, 3 few, 4 none.
+nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t d, nvmlRowRemapperHistogramValues_t *banks) {
+    ASKED((int)card(d), ANY);
+    unsigned *of[] = {&banks->max, &banks->high, &banks->partial, &banks->low, &banks->none};
+    for (int i = 0; i < 5; i++) *of[i] = (unsigned)number(told("bank", (int)card(d), i), i ? 0 : 640);
+    return NVML_SUCCESS;
+}
+// 0: parity, 1: SEC-DED, 2: whether the threshold is exceeded.
+nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t d, nvmlEccSramErrorStatus_t *status) {
+    ASKED((int)card(d), ANY);
+    unsigned version = status->version;
+    memset(status, 0, sizeof *status);
+    status->version = version;
+    status->aggregateUncParity = (unsigned long long)number(told("sram", (int)card(d), 0), 0);
+    status->aggregateUncSecDed = (unsigned long long)number(told("sram", (int)card(d), 1), 0);
+    status->bThresholdExceeded = (unsigned)number(told("sram", (int)card(d), 2), 0);
+    return NVML_SUCCESS;
+}
+// 0: corrected since the driver was loaded, 1: uncorrected; 2 and 3: since the card was made.
+nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t d, nvmlMemoryErrorType_t kind, nvmlEccCounterType_t since, unsigned long long *n) {
+    ASKED((int)card(d), (int)(kind + 2 * since));
+    *n = (unsigned long long)ANSWER(0);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(
+    nvmlDevice_t d, nvmlMemoryErrorType_t kind, nvmlEccCounterType_t since, nvmlMemoryLocation_t where, unsigned long long *n) {
+    ASKED((int)card(d), (int)(kind + 2 * since));
+    *n = (unsigned long long)ANSWER(0);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetRepairStatus(nvmlDevice_t d, nvmlRepairStatus_t *status) {
+    ASKED((int)card(d), ANY);
+    status->bChannelRepairPending = (unsigned)ANSWER(0) & 1;
+    status->bTpcRepairPending = (unsigned)ANSWER(0) >> 1;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(nvmlDevice_t d, nvmlUnrepairableMemory_t *status) {
+    ASKED((int)card(d), ANY);
+    status->unrepairableMemory = (unsigned)ANSWER(0);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceValidateInforom(nvmlDevice_t d) {
+    ASKED((int)card(d), ANY);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t d, unsigned long long *reasons) {
+    ASKED((int)card(d), ANY);
+    *reasons = (unsigned long long)ANSWER(1);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t d, nvmlMarginTemperature_t *margin) {
+    ASKED((int)card(d), ANY);
+    margin->marginTemperature = (int)ANSWER(50);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t d, nvmlEnableState_t *mode) {
+    ASKED((int)card(d), ANY);
+    *mode = (nvmlEnableState_t)ANSWER(NVML_FEATURE_ENABLED);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t d, unsigned *width) {
+    ASKED((int)card(d), ANY);
+    *width = (unsigned)ANSWER(16);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t d, unsigned *width) {
+    ASKED((int)card(d), ANY);
+    *width = (unsigned)ANSWER(16);
     return NVML_SUCCESS;
 }
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t d, unsigned *n, nvmlProcessInfo_t *infos) { return none(n); }

@@ -51,3 +51,23 @@ typedef struct {
 } nvmlComputeInstanceInfo_t;
 
 typedef struct { unsigned version; unsigned char clusterUuid[16]; nvmlReturn_t status; unsigned cliqueId; unsigned char state; unsigned healthMask; } nvmlGpuFabricInfo_v2_t;
+
+// Of field values only these layouts count: the union of nvmlValue_t has eight bytes.
+typedef struct {
+    unsigned fieldId, scopeId;
+    long long timestamp, latencyUsec;
+    unsigned valueType;
+    nvmlReturn_t nvmlReturn;
+    union { double d; long long sll; int si; } value;
+} nvmlFieldValue_t;
+typedef struct { unsigned max, high, partial, low, none; } nvmlRowRemapperHistogramValues_t;
+typedef struct { unsigned version, bChannelRepairPending, bTpcRepairPending; } nvmlRepairStatus_t;
+typedef struct { unsigned version; int marginTemperature; } nvmlMarginTemperature_t;
+typedef struct {
+    unsigned version;
+    unsigned long long aggregateUncParity, aggregateUncSecDed, aggregateCor, volatileUncParity, volatileUncSecDed, volatileCor, aggregateUncBucketL2,
+        aggregateUncBucketSm, aggregateUncBucketPcie, aggregateUncBucketMcu, aggregateUncBucketOther;
+    unsigned bThresholdExceeded;
+} nvmlEccSramErrorStatus_t;
+typedef struct { unsigned version, unrepairableMemory; } nvmlUnrepairableMemory_t;
+typedef unsigned nvmlMemoryErrorType_t, nvmlEccCounterType_t, nvmlMemoryLocation_t;

@@ -6,6 +6,7 @@ differences: the stream closes a deleted node, which may be created again while 
 
 import asyncio
 import logging
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -14,16 +15,21 @@ from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, processor_s, wall_s
 from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.events import NodeDevicesChanged, NodeNumaChanged
+from hbox_common.health.report import NODE, Check
 from hbox_common.model import NodeDevices, NodeName, NodeNuma, NodeNvml
 from hbox_common.model.bounds import is_name
 from hbox_common.runtime import Health, connected
 
 from . import metrics
 from .adapters.host import read_machine, read_ports
+from .adapters.kernellog import KernelRecords
 from .adapters.kubelet import Kubelet, Stamp
-from .adapters.nvml import Nvml
-from .core import Publication
-from .settings import AgentSettings
+from .adapters.nvml import Answer, Nvml, NvmlFile
+from .adapters.readers import Inventory, KernelLogReader, NvmlReader, NvmlSource, PortsReader, UnitsReader
+from .core import Publication, nvml_of
+from .core.reports import Observation
+from .health import HealthWatch, boot_id_of
+from .settings import AgentSettings, ReaderMode, ReaderRule
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +40,12 @@ LOOK_S = 1.0
 MACHINE_S = 300.0
 #: Ports of RDMA adapters, which go down and come back, so often.
 PORTS_S = 15.0
+#: Seconds between two looks at the kernel log, and at units and modules.
+LOG_S, EMULATED_LOG_S, UNITS_S = 0.1, 0.5, 15.0
+#: Seconds after which a call of a reader of health counts as hanging; NVML has `nvml_timeout_s` in addition.
+DEADLINE_S = 10.0
+#: Below the host's root; of an emulated node, the file has what `nvml_reader` would print.
+KERNEL_LOG, EMULATED_NVML = Path("dev/kmsg"), Path("nvml.jsonl")
 #: Seconds after which a reader counts as hanging and is reported: a faulty device may block every reader of its files.
 HANGS_S = 30.0
 STARTING_S = 0.05
@@ -107,6 +119,7 @@ class NodeWatch:
         self._root, self._host = root, host
         self._numa: NodeNuma | None = None
         self._nvml: NodeNvml | None = None
+        self._inventory = Inventory()
         self._published_numa: tuple[object, ...] = ()
         self._looked_at = -MACHINE_S
         self._machine_s = MACHINE_S
@@ -126,12 +139,10 @@ class NodeWatch:
         self._read_back_at = 0.0
 
     async def run(self) -> NoReturn:
-        """Three loops: NVML, and files of a device that hangs, may take minutes or never come back, and nothing waits for them. Of an emulated node's cards
-        NVML knows nothing."""
+        """Loops of their own: NVML, and files of a device that hangs, may take minutes or never come back, and nothing waits for them."""
         async with asyncio.TaskGroup() as group:
-            if self._settings.nvml and self._settings.kubelets is None:
-                group.create_task(self._watch_nvml())
             group.create_task(self._watch_machine())
+            group.create_task(self._watch_health())
             await self._watch()
 
     async def _watch_machine(self) -> NoReturn:
@@ -144,16 +155,51 @@ class NodeWatch:
             self._note("hanging", ())
             await asyncio.sleep(self._settings.poll_s)
 
-    async def _watch_nvml(self) -> NoReturn:
-        nvml = Nvml(library=self._settings.nvml_library, timeout_s=self._settings.nvml_timeout_s)
-        while True:
-            before, self._nvml = self._nvml, await nvml.ask()
-            if self._nvml.problem and (before is None or before.problem != self._nvml.problem):
-                log.warning("%s: NVML does not answer: %s", self._node, self._nvml.problem, extra={"node": self._node})
-            elif before is not None and before.problem and not self._nvml.problem:
-                log.info("%s: NVML answers", self._node, extra={"node": self._node})
-            metrics.NVML.labels("failed" if self._nvml.problem else "answered").inc()
-            await asyncio.sleep(self._settings.nvml_poll_s)
+    async def _watch_health(self) -> NoReturn:
+        settings, emulated = self._settings, self._settings.kubelets is not None
+        watch = HealthWatch(self._node, boot_id_of(self._host), self._bus)
+        await watch.resume()
+        on = {Check.PORTS, Check.UNITS, Check.LINKS} if not emulated else {Check.PORTS}
+        nvml: NvmlSource = Nvml(library=settings.nvml_library, timeout_s=settings.nvml_timeout_s)
+        if emulated:
+            nvml = NvmlFile(self._host / EMULATED_NVML)
+        if settings.nvml or emulated:
+            on.add(Check.NVML)
+        read_nvml = watch.add(
+            Check.NVML,
+            NvmlReader(nvml, self._inventory, on_answer=self._on_nvml),
+            self._rule(Check.NVML, on, settings.nvml_poll_s),
+        )
+        if settings.kernel_log or emulated:
+            on.add(Check.KERNEL_LOG)
+        records = KernelRecords(self._host / KERNEL_LOG, optional=emulated)
+        log_reader = KernelLogReader(records, self._inventory, seq=watch.reports.log_seq, on_gap=read_nvml.due.set)
+        watch.add(Check.KERNEL_LOG, log_reader, self._rule(Check.KERNEL_LOG, on, EMULATED_LOG_S if emulated else LOG_S))
+        watch.add(Check.PORTS, PortsReader(self._host, self._inventory), self._rule(Check.PORTS, on, PORTS_S))
+        watch.add(Check.UNITS, UnitsReader(self._host), self._rule(Check.UNITS, on, UNITS_S))
+        watch.add(Check.LINKS, self, self._rule(Check.LINKS, on, LOOK_S))
+        await watch.run()
+
+    def _rule(self, check: Check, on: Set[Check], every_s: float) -> ReaderRule:
+        rule = self._settings.readers.get(check, ReaderRule()) if check in on else ReaderRule(mode=ReaderMode.OFF)
+        deadline_s = self._settings.nvml_timeout_s + DEADLINE_S if check is Check.NVML else DEADLINE_S
+        return rule.filled(every_s=every_s, deadline_s=deadline_s)
+
+    async def read(self) -> Sequence[Observation]:
+        """The link to the kubelet, as a reader of health."""
+        silent = self.publication.silent
+        value = {"state": "silent" if silent else "answers"}
+        return [Observation(Check.LINKS, NODE, "kubelet", value, self.trouble if silent else "")]
+
+    def _on_nvml(self, answer: Answer) -> None:
+        if self._settings.kubelets is not None:
+            return  # the devices of emulated nodes are those of their objects
+        before, self._nvml = self._nvml, nvml_of(answer.lines, self._nvml or NodeNvml(), problem=answer.problem)
+        if self._nvml.problem and (before is None or before.problem != self._nvml.problem):
+            log.warning("%s: NVML does not answer: %s", self._node, self._nvml.problem, extra={"node": self._node})
+        elif before is not None and before.problem and not self._nvml.problem:
+            log.info("%s: NVML answers", self._node, extra={"node": self._node})
+        metrics.NVML.labels("failed" if self._nvml.problem else "answered").inc()
 
     async def _watch(self) -> NoReturn:
         while True:
@@ -214,6 +260,7 @@ class NodeWatch:
         retry_s = 2 * self._machine_s if self._numa is not None and self._numa.problems else self._settings.poll_s
         self._machine_s = min(retry_s, MACHINE_S) if found.problems else MACHINE_S
         self._numa = found
+        self._inventory.devices = found.devices
 
     async def _publish(self) -> None:
         if not self._bus.connected:

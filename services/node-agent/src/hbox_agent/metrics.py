@@ -9,3 +9,6 @@ READS = counter("agent_kubelet_reads", "Kubelet queries, by outcome", ["outcome"
 MESSAGES = counter("agent_messages", "Messages published about nodes' devices")
 READ_S = histogram("agent_kubelet_read_seconds", "Seconds of one kubelet query for allocated devices")
 NVML = counter("agent_nvml_reads", "NVML readings, by outcome", ["outcome"])
+FACTS = counter("agent_facts", "Observations of health, changed or not, by check", ["check"])
+REPORTS = counter("agent_reports", "Reports published about nodes' health")
+HANGS = counter("agent_reader_hangs", "Calls of a reader of health that did not return by their deadline, by check", ["check"])

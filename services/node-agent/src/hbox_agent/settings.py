@@ -1,11 +1,32 @@
 """Settings of node-agent."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from hbox_common.health.report import Check
 from hbox_common.runtime import Settings
+
+
+class ReaderMode(StrEnum):
+    ON = "on"
+    REPORT_ONLY = "report-only"  #: its facts cause no action
+    OFF = "off"
+
+
+class ReaderRule(BaseModel):
+    """How a reader of health is called. 0: the reader's default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mode: ReaderMode = ReaderMode.ON
+    every_s: float = Field(0.0, ge=0, le=3600)
+    deadline_s: float = Field(0.0, ge=0, le=600)
+
+    def filled(self, *, every_s: float, deadline_s: float) -> "ReaderRule":
+        return ReaderRule(mode=self.mode, every_s=self.every_s or every_s, deadline_s=self.deadline_s or deadline_s)
 
 
 class AgentSettings(Settings):
@@ -37,11 +58,24 @@ class AgentSettings(Settings):
     )
     nvml: bool = Field(False, description="true = read NVML, too; the container needs its library and the GPU devices.")
     nvml_library: Path | None = Field(None, description="Folder of NVML's library, if the dynamic loader does not find it.")
-    nvml_poll_s: float = Field(60.0, gt=0, le=3600, description="Seconds between two readings of NVML.")
+    nvml_poll_s: float = Field(20.0, gt=0, le=3600, description="Seconds between two readings of NVML.")
     nvml_timeout_s: float = Field(
         30.0,
         gt=0,
         le=600,
         description="Seconds without an answer after which the agent publishes that NVML does not answer. Without persistence "
         "mode each card takes seconds.",
+    )
+    kernel_log: bool = Field(
+        False,
+        description="true = read the kernel log, too: /dev/kmsg below host_root, with CAP_SYSLOG if kernel.dmesg_restrict is 1.",
+    )
+    dcgm_url: str = Field(
+        "",
+        description="Address of the DCGM exporter on this node, such as http://127.0.0.1:9400/metrics; empty: it is not read.",
+    )
+    readers: dict[Check, ReaderRule] = Field(
+        {},
+        description="Readers of health by check (kernel-log, nvml, ports, dcgm, units, links): mode (on, report-only, off), every_s, "
+        'deadline_s; for example {"ports": {"mode": "report-only", "every_s": 60}}.',
     )

@@ -17,6 +17,10 @@ class HealthReport(Event):
     boot_id: str  #: of the node's kernel; a reader discards facts of earlier boots
     agent: str  #: id of the agent's process; another one after each start
     facts: tuple[Fact, ...]
-    log_seq: int = (
-        -1
-    )  #: sequence number of the last kernel record that the agent has read; a restarted agent continues after it
+    report_only: tuple[str, ...] = ()  #: checks whose facts are recorded and cause no action
+    log_seq: int = -1  #: of the last kernel record whose facts are published; a restarted agent continues after it
+
+    @property
+    def own_id(self) -> str:
+        """A report that is published again, because the broker's answer was lost, is one message."""
+        return f"{self.node}.{self.agent}.{self.facts[0].seq}" if self.facts else ""

@@ -8,7 +8,7 @@ so it replaces the last fact of the same check, entity and code, and a healthy s
 | kernel-log | `gpu:<uuid>`, `gpu:<PCI>` while the uuid is unknown; `switch:<PCI>`; `node` | number of an XID or SXID, else the record's kind | the record |
 | kernel-log | node | `gap` | `from`, `to`: sequence numbers of lost records; an NVML reading follows |
 | nvml | `gpu:<uuid>` | `card` | state of the card, with `pci`, `index` |
-| nvml | node | `cards` | `init`: NVML's return code (0), `count`, `listed`: uuids, `inventory`: uuids seen since the boot, `driver` |
+| nvml | node | `cards` | `init`: NVML's code, `count`, `listed`, `inventory`: uuids since the agent's start, `driver`, `problem`, `asking` |
 | ports | `rail:<HCA>` | `port` | state of the port, with `pci` |
 | dcgm | `gpu:<uuid>` | `fields` | the exporter's values by field name |
 | units | node | `units` | state by systemd unit and by kernel module |
@@ -18,17 +18,21 @@ so it replaces the last fact of the same check, entity and code, and a healthy s
 | agent | node | `lost` | `count`: facts that the agent dropped, because its memory for unpublished facts was full |
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from math import isfinite
+from typing import Any, TypeAlias
+
+from hbox_common.model.bounds import INT64_MAX, VALUE_BYTES, sanitized
 
 Scalar: TypeAlias = str | int | float | bool | None
-Value: TypeAlias = Scalar | tuple[Scalar | tuple[Scalar, ...], ...] | dict[str, Scalar]
+Value: TypeAlias = Scalar | tuple[Scalar | tuple[Scalar, ...], ...] | dict[str, Scalar | dict[str, Scalar]]
 
-#: Of a fact's text; of a report's facts.
-TEXT_BYTES, MOST_FACTS = 512, 256
-#: Of a fact's value, encoded.
-FACT_BYTES = 8 * 1024
+#: Of a fact's text.
+TEXT_BYTES = 512
+#: Of the keys of a fact's value, and of the items of one list in it.
+MOST_KEYS, MOST_ITEMS = 48, 64
 
 NODE = "node"
 
@@ -52,3 +56,34 @@ class Fact:
     code: str
     value: dict[str, Value]
     text: str = ""  #: the line, or a description
+
+
+def value_of(record: Mapping[str, Any]) -> dict[str, Value]:
+    """A record within the bounds of a fact: texts and numbers are those of a kernel or a driver, and may be anything."""
+    return {sanitized(str(key), 64): _value(one) for key, one in list(record.items())[:MOST_KEYS]}
+
+
+def _value(found: Any) -> Value:
+    if isinstance(found, Mapping):
+        return {
+            sanitized(str(key), 64): {sanitized(str(k), 64): _scalar(v) for k, v in list(one.items())[:MOST_ITEMS]}
+            if isinstance(one, Mapping)
+            else _scalar(one)
+            for key, one in list(found.items())[:MOST_ITEMS]
+        }
+    if isinstance(found, list | tuple):
+        return tuple(
+            tuple(map(_scalar, one[:MOST_ITEMS])) if isinstance(one, list | tuple) else _scalar(one)
+            for one in found[:MOST_ITEMS]
+        )
+    return _scalar(found)
+
+
+def _scalar(found: Any) -> Scalar:
+    if found is None or isinstance(found, bool):
+        return found
+    if isinstance(found, int) and -INT64_MAX <= found <= INT64_MAX:
+        return found
+    if isinstance(found, float) and isfinite(found):
+        return found
+    return sanitized(str(found), VALUE_BYTES)

@@ -2,10 +2,11 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.health.ports import COUNTERS, HW_COUNTERS, STATES
 from hbox_common.model import NodeName
 from hbox_common.model.nodenuma import NodeNuma
 
@@ -100,6 +101,18 @@ def _found(folder: Path, pattern: str) -> list[Path]:
 def read_ports(host: Path) -> dict[str, str]:
     """What ports of RDMA adapters say of themselves, by path: some ten small files, to be looked at often."""
     return {str(path): text for path in _found(host / HCAS.lstrip("/"), "*/ports/*/state") if (text := _text(path)) is not None}
+
+
+def read_counters(host: Path, adapters: Sequence[str]) -> dict[str, str]:
+    """State and error counters of the ports of these adapters, by path below the host's root. The firmware returns counters."""
+    found: dict[str, str] = {}
+    for adapter in adapters:
+        for port in _found(host / HCAS.lstrip("/") / adapter, "ports/*"):
+            names = (*STATES, *(f"counters/{name}" for name in COUNTERS), *(f"hw_counters/{name}" for name in HW_COUNTERS))
+            for name in names:
+                if (text := _text(port / name)) is not None:
+                    found["/" + str((port / name).relative_to(host))] = text
+    return found
 
 
 def _leads(path: Path) -> str:

@@ -3,13 +3,21 @@
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from hbox_common.model import NodeNvml
-
-from ..core import nvml_of
+from .host import bytes_of
 
 _MOST_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`lines`: what the reader printed, as JSON; `problem`: why it ended too early, "" if it did not."""
+
+    lines: Sequence[str] = ()
+    problem: str = ""
 
 
 class Nvml:
@@ -18,16 +26,11 @@ class Nvml:
     def __init__(self, *, library: Path | None, timeout_s: float) -> None:
         self._library, self._timeout_s = library, timeout_s
         self._stuck: asyncio.subprocess.Process | None = None
-        self._last = NodeNvml()
 
-    async def ask(self) -> NodeNvml:
-        """NVML's current answer; if it does not answer, the last one with the reason. Raises only when cancelled, and takes at most `timeout_s`."""
-        self._last = await self._ask()
-        return self._last
-
-    async def _ask(self) -> NodeNvml:
+    async def ask(self, *, inforom: bool = False) -> Answer:
+        """NVML's current answer. Raises only when cancelled, and takes at most `timeout_s`. `inforom`: verify the checksums of the cards' InfoROMs, too."""
         if self._stuck is not None and self._stuck.returncode is None:
-            return nvml_of([], self._last, problem="a call into the driver does not come back, and cannot be ended")
+            return Answer(problem="a call into the driver does not come back, and cannot be ended")
         environment = dict(os.environ)
         if self._library is not None:
             environment["LD_LIBRARY_PATH"] = os.pathsep.join(
@@ -35,11 +38,11 @@ class Nvml:
             )
         try:
             reader = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "hbox_agent.adapters.nvml_reader", env=environment, limit=_MOST_BYTES,
+                sys.executable, "-m", "hbox_agent.adapters.nvml_reader", *(["--inforom"] if inforom else []), env=environment, limit=_MOST_BYTES,
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as e:
-            return nvml_of([], self._last, problem=f"its reader does not start: {e}")
+            return Answer(problem=f"its reader does not start: {e}")
         assert reader.stdout is not None
         lines: list[str] = []
         problem = ""
@@ -59,7 +62,7 @@ class Nvml:
             problem = "its answer does not end"
         finally:
             await self._end(reader)
-        return nvml_of(lines, self._last, problem=problem)
+        return Answer(lines, problem)
 
     async def _end(self, reader: asyncio.subprocess.Process) -> None:
         """A process in a driver call may not end before the call does: leave it, and start no other meanwhile."""
@@ -71,3 +74,16 @@ class Nvml:
                 await reader.wait()
         except TimeoutError:
             self._stuck = reader
+
+
+class NvmlFile:
+    """Of an emulated node: a file with the lines that the reader would print."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def ask(self, *, inforom: bool = False) -> Answer:
+        """Nothing if there is no such file. `inforom` has no effect: the file has the values or not."""
+        del inforom
+        found = bytes_of(self._path, _MOST_BYTES)
+        return Answer() if found is None else Answer(found.decode(errors="replace").splitlines())

@@ -18,6 +18,10 @@ except ImportError:
     pynvml = None
 
 _LINKS, _INSTANCES, _CARDS, _NUMA_MASKS = 36, 8, 64, 4
+#: Fields of nvmlDeviceGetFieldValues; 226 and 227, which state the same in part, are deprecated.
+_RECOVERY_ACTION, _SLOWDOWN_TLIMIT = 230, 194
+#: With this argument the checksums of each card's InfoROM are verified, which reads its flash.
+_INFOROM = "--inforom"
 
 
 def main() -> int:
@@ -27,7 +31,7 @@ def main() -> int:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as e:
-        return _print_fields(problem=f"NVML does not start: {_error_text(e)}")
+        return _print_fields(problem=f"NVML does not start: {_error_text(e)}", init=getattr(e, "value", 999))
     try:
         _print_fields(driver=_tried({}, "driver", pynvml.nvmlSystemGetDriverVersion, pynvml) or "")
         count = pynvml.nvmlDeviceGetCount()
@@ -79,9 +83,12 @@ def _card(nvml: Any, index: int) -> dict[str, Any]:
     def ask(what: str, call: Callable[[], Any]) -> Any:
         return None if "lost" in errors else _tried(errors, what, call, nvml)
 
-    handle = ask("handle", lambda: nvml.nvmlDeviceGetHandleByIndex(index))
-    if handle is None:
-        return {"index": index, "errors": errors}
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    except nvml.NVMLError as e:
+        code = getattr(e, "value", 999)
+        errors["lost" if code == nvml.NVML_ERROR_GPU_IS_LOST else "handle"] = _error_text(e)
+        return {"index": index, "errors": errors, "health": {"every_call": code}}
     return {
         "index": index,
         "uuid": ask("uuid", lambda: nvml.nvmlDeviceGetUUID(handle)),
@@ -97,7 +104,85 @@ def _card(nvml: Any, index: int) -> dict[str, Any]:
         "remapped": ask("remapped rows", lambda: list(nvml.nvmlDeviceGetRemappedRows(handle))),
         "retired": ask("retired pages", lambda: int(nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle))),
         "errors": errors,
+        "health": {"every_call": nvml.NVML_ERROR_GPU_IS_LOST} if "lost" in errors else _health(nvml, handle),
     }
+
+
+def _health(nvml: Any, handle: Any) -> dict[str, Any]:
+    """For each question its answer, or `{"error": code}`; the recovery action is the first. A card that is lost is asked nothing more."""
+    found: dict[str, Any] = {}
+
+    def ask(what: str, call: Callable[[], Any]) -> None:
+        if found.get("lost"):
+            return
+        try:
+            found[what] = call()
+        except nvml.NVMLError as e:
+            code = getattr(e, "value", 999)
+            found[what] = {"error": code}
+            found["lost"] = code == nvml.NVML_ERROR_GPU_IS_LOST
+        except (AttributeError, TypeError, ValueError, UnicodeDecodeError):  # an older nvidia-ml-py
+            found[what] = {"error": nvml.NVML_ERROR_FUNCTION_NOT_FOUND}
+
+    fields: dict[int, Any] = {}
+
+    def field(id_: int) -> int:
+        if not fields:
+            for one in nvml.nvmlDeviceGetFieldValues(handle, [_RECOVERY_ACTION, _SLOWDOWN_TLIMIT]):
+                fields[one.fieldId] = one
+        one = fields[id_]
+        if one.nvmlReturn != nvml.NVML_SUCCESS:
+            raise nvml.NVMLError(one.nvmlReturn)
+        return int(one.value.siVal)
+
+    corrected, uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    volatile, aggregate = nvml.NVML_VOLATILE_ECC, nvml.NVML_AGGREGATE_ECC
+    ask("recovery_action", lambda: field(_RECOVERY_ACTION))
+    ask("remapped", lambda: list(nvml.nvmlDeviceGetRemappedRows(handle)))
+    ask("histogram", lambda: _histogram(nvml, handle))
+    ask("sram", lambda: _sram(nvml, handle))
+    ask("ecc_dbe_volatile", lambda: int(nvml.nvmlDeviceGetTotalEccErrors(handle, uncorrected, volatile)))
+    ask("ecc_sbe_volatile", lambda: int(nvml.nvmlDeviceGetTotalEccErrors(handle, corrected, volatile)))
+    ask("ecc_sbe_aggregate", lambda: int(nvml.nvmlDeviceGetTotalEccErrors(handle, corrected, aggregate)))
+    ask(
+        "ecc_dram_aggregate",
+        lambda: int(nvml.nvmlDeviceGetMemoryErrorCounter(handle, uncorrected, aggregate, nvml.NVML_MEMORY_LOCATION_DRAM)),
+    )
+    ask("repair", lambda: list(nvml.nvmlDeviceGetRepairStatus(handle)))
+    ask("unrepairable_memory", lambda: int(nvml.nvmlDeviceGetUnrepairableMemoryFlag_v1(handle)))
+    ask("reasons", lambda: int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)))
+    ask("tlimit_margin", lambda: int(nvml.nvmlDeviceGetMarginTemperature(handle)))
+    ask("slowdown_tlimit", lambda: field(_SLOWDOWN_TLIMIT))
+    ask("persistence", lambda: int(nvml.nvmlDeviceGetPersistenceMode(handle)))
+    ask("pcie_width", lambda: int(nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)))
+    ask("pcie_width_max", lambda: int(nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)))
+    if _INFOROM in sys.argv[1:]:
+        ask("inforom_validate", lambda: _inforom(nvml, handle))
+    return found
+
+
+def _histogram(nvml: Any, handle: Any) -> list[int]:
+    found = nvml.nvmlDeviceGetRowRemapperHistogram(handle)
+    return [int(getattr(found, name)) for name in ("max", "high", "partial", "low", "none")]
+
+
+def _sram(nvml: Any, handle: Any) -> list[int]:
+    """Parity and SEC-DED errors since the card was made, and whether they are above NVIDIA's threshold."""
+    status = nvml.c_nvmlEccSramErrorStatus_v1_t()
+    status.version = nvml.nvmlEccSramErrorStatus_v1
+    nvml.nvmlDeviceGetSramEccErrorStatus(handle, ctypes.byref(status))
+    return [int(status.aggregateUncParity), int(status.aggregateUncSecDed), int(status.bThresholdExceeded)]
+
+
+def _inforom(nvml: Any, handle: Any) -> int:
+    """0, or NVML's return code: a corrupted InfoROM is an answer."""
+    try:
+        nvml.nvmlDeviceValidateInforom(handle)
+    except nvml.NVMLError as e:
+        if getattr(e, "value", None) != nvml.NVML_ERROR_CORRUPTED_INFOROM:
+            raise
+        return int(e.value)
+    return 0
 
 
 def _text(value: Any) -> str:
@@ -160,6 +245,7 @@ def _fabric(nvml: Any, handle: Any) -> dict[str, Any]:
         "clique": int(info.cliqueId),
         "state": int(info.state) & 0xFF,  # the library writes one byte there, nvidia-ml-py reads four
         "status": int(info.status),
+        "health": int(info.healthMask),
     }
 
 

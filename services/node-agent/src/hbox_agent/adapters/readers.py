@@ -1,0 +1,190 @@
+"""Readers of health facts. Each has one method, `read`, that returns what it observed; the caller owns intervals and deadlines (`hbox_agent.health`)."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from hbox_common.clock import monotonic_s, wall_s
+from hbox_common.errors import Unavailable
+from hbox_common.health.lines import KernelLog
+from hbox_common.health.nvmlfacts import cards_of
+from hbox_common.health.ports import compute_ports, port_states
+from hbox_common.health.records import Record
+from hbox_common.health.report import NODE, TEXT_BYTES, Check
+from hbox_common.model.bounds import sanitized
+from hbox_common.model.nodenuma import PciDevice
+
+from ..core.kernelfacts import observations
+from ..core.reports import Observation
+from .host import read_counters
+from .kernellog import KernelRecords
+from .nvml import Answer
+
+#: Records that are read before other tasks run.
+_AT_ONCE = 500
+#: Seconds between two verifications of the cards' InfoROMs, which reads flash memory.
+_INFOROM_S = 3600.0
+
+
+class Reader(Protocol):
+    async def read(self) -> Sequence[Observation]:
+        """The events since the last call, and present states. Raises Unavailable, with the reason."""
+        ...
+
+
+class Inventory:
+    """What readers know of the node's hardware for each other."""
+
+    def __init__(self) -> None:
+        self.devices: tuple[PciDevice, ...] = ()
+        self.cards: dict[str, str] = {}  #: uuid by PCI address without function
+        self.uuids: set[str] = set()  #: of all cards since the agent's start
+
+    @property
+    def rails(self) -> dict[str, str]:
+        return {pci.rpartition(".")[0]: name for name, pci in compute_ports(self.devices).items()}
+
+
+class KernelLogReader:
+    """`seq`: of the last record whose facts are published; earlier ones are skipped. `on_gap` is called if records were lost."""
+
+    def __init__(self, records: KernelRecords, inventory: Inventory, *, seq: int, on_gap: Callable[[], None]) -> None:
+        self._records, self._inventory, self._on_gap = records, inventory, on_gap
+        self._log = KernelLog()
+        self._published = self.seq = seq
+        self._texts: deque[tuple[int, str]] = deque(maxlen=64)
+
+    async def read(self) -> Sequence[Observation]:
+        found: list[Record] = []
+        for place, raw in enumerate(self._records.new(), start=1):
+            head, _, text = raw.partition(";")
+            seq = _seq_of(head)
+            if seq is not None:
+                if seq <= self._published:
+                    continue
+                self.seq = max(self.seq, seq)
+                self._texts.append((seq, text))
+            found += self._log.raw(raw)
+            if place % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        found += self._log.flush()
+        if not found:
+            return ()
+        if any(record.get("kind") == "records-lost" for record in found):
+            self._on_gap()
+        texts = dict(self._texts)
+        for record in found:
+            record["text"] = sanitized(texts.get(record.get("seq", -1), "").partition("\n")[0], TEXT_BYTES)
+        booted_at = wall_s() - monotonic_s()
+        return observations(found, cards=self._inventory.cards, rails=self._inventory.rails, booted_at=booted_at)
+
+
+def _seq_of(head: str) -> int | None:
+    """From `priority,seq,usec,flags`; None of a continuation line, and of the mark of overwritten records."""
+    parts = head.split(",", 2)
+    return int(parts[1]) if len(parts) == 3 and parts[1].isascii() and parts[1].isdigit() and len(parts[1]) <= 20 else None
+
+
+class NvmlSource(Protocol):
+    async def ask(self, *, inforom: bool) -> Answer: ...
+
+
+class NvmlReader:
+    """States of cards. A card that is listed no more, or that states no uuid, is in `inventory` and not in `listed`."""
+
+    def __init__(self, nvml: NvmlSource, inventory: Inventory, *, on_answer: Callable[[Answer], None]) -> None:
+        self._nvml, self._inventory, self._on_answer = nvml, inventory, on_answer
+        self._inforom_at = -_INFOROM_S
+        self._inforom: dict[str, object] = {}
+        self._uuids: dict[int, str] = {}
+
+    async def read(self) -> Sequence[Observation]:
+        verify = monotonic_s() - self._inforom_at >= _INFOROM_S
+        answer = await self._nvml.ask(inforom=verify)
+        if not answer.lines and not answer.problem:
+            return ()
+        self._on_answer(answer)
+        node, cards = cards_of(answer.lines, problem=answer.problem)
+        if verify and "problem" not in node:
+            self._inforom_at = monotonic_s()
+        named = {uuid for uuid, _ in cards}
+        found: list[Observation] = []
+        for stated, state in cards:
+            index = state["index"]
+            before = self._uuids.get(index, "")
+            # A lost card answers nothing, and keeps its index until the driver is loaded again.
+            uuid = stated or ("" if before in named else before)
+            if not uuid:
+                continue
+            self._uuids[index] = uuid
+            if "inforom_validate" in state:
+                self._inforom[uuid] = state["inforom_validate"]
+            elif uuid in self._inforom:
+                state["inforom_validate"] = self._inforom[uuid]
+            self._inventory.uuids.add(uuid)
+            if "pci" in state:
+                self._inventory.cards = {p: u for p, u in self._inventory.cards.items() if u != uuid} | {state["pci"]: uuid}
+            found.append(Observation(Check.NVML, f"gpu:{uuid}", "card", state))
+        value = {**node, "inventory": sorted(self._inventory.uuids)}
+        return [Observation(Check.NVML, NODE, "cards", value, node.get("problem", "")), *found]
+
+
+class PortsReader:
+    """States of the RDMA ports that belong to cards. A port that was there once and is not now is `missing`."""
+
+    def __init__(self, host: Path, inventory: Inventory) -> None:
+        self._host, self._inventory = host, inventory
+        self._known: dict[str, str] = {}
+
+    async def read(self) -> Sequence[Observation]:
+        ports = compute_ports(self._inventory.devices)
+        self._known |= ports
+        if not self._known:
+            return ()
+        states = port_states(await asyncio.to_thread(read_counters, self._host, tuple(self._known)), self._known)
+        for name in self._known.keys() - states.keys():
+            states[name] = {"pci": self._known[name], "missing": True}
+        return [Observation(Check.PORTS, f"rail:{name}", "port", state) for name, state in states.items()]
+
+
+#: Units and modules whose absence stops jobs.
+UNITS = ("nvidia-fabricmanager.service", "nvidia-persistenced.service", "nvidia-imex.service", "openibd.service")
+MODULES = ("nvidia", "nvidia_peermem", "nvidia_uvm", "mlx5_ib")
+_SLICES = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice")
+
+
+class UnitsReader:
+    """systemd's units by their control groups, since its socket is not in the container: a unit with processes is `active`. Modules by /proc/modules."""
+
+    def __init__(self, host: Path) -> None:
+        self._host = host
+
+    async def read(self) -> Sequence[Observation]:
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> Sequence[Observation]:
+        try:
+            text = (self._host / "proc/modules").read_text(errors="replace")
+        except OSError as e:
+            raise Unavailable(f"/proc/modules: {e.strerror}") from e
+        loaded = {line.split(" ", 1)[0] for line in text.splitlines()}
+        if "nvidia" not in loaded:
+            return ()
+        folder = next((one for name in _SLICES if (one := self._host / name).is_dir()), None)
+        units = {} if folder is None else {unit: _active(folder / unit) for unit in UNITS}
+        return [
+            Observation(Check.UNITS, NODE, "units", {"units": units, "modules": {name: name in loaded for name in MODULES}})
+        ]
+
+
+def _active(folder: Path) -> str:
+    try:
+        return (
+            "active"
+            if (folder / "cgroup.procs").read_text().strip() or any(one.is_dir() for one in folder.iterdir())
+            else "inactive"
+        )
+    except OSError:
+        return "inactive"
