@@ -1,24 +1,29 @@
 """Traces of jobs from submission to end, over kills of the services: of a job that waited, ran and ended, of one that was evicted, and of its evictor."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient
-from hbox_common.model.annotations import RUN_SECONDS
+from hbox_cli.services import SERVICES
+from hbox_common.kube import EVENTS, NODES, PODGROUPS, PODS, KubeClient
+from hbox_common.model.annotations import RUN_SECONDS, TRACE_ID
 
 from .collector import Collector, Seen, collector
-from .platform_world import Up, until, up
+from .platform_world import Up, hbox, until, up
 from .traced_jobs import node, pod, traces
 
 pytestmark = pytest.mark.e2e
 
+#: First of the fixed ports of this module's platform: below those that `hbox_common.ports` gives to other platforms.
+PORTS_FROM = 9_400
 KILLED = ("job-controller", "scheduler-core", "quota-ledger", "binder")
 
 
@@ -32,12 +37,11 @@ def job(name: str, level: str, *, seconds: int = 0, group: str = "") -> dict[str
     return body
 
 
-async def create(running: Up, *bodies: dict[str, Any]) -> None:
-    async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
-        for body in bodies:
-            resource = {"Node": NODES, "PodGroup": PODGROUPS, "Pod": PODS}[body["kind"]]
-            path = resource.path() if resource is NODES else resource.path("default")
-            await client.json("POST", path, body=body)
+async def create(client: KubeClient, *bodies: dict[str, Any]) -> None:
+    for body in bodies:
+        resource = {"Node": NODES, "PodGroup": PODGROUPS, "Pod": PODS}[body["kind"]]
+        path = resource.path() if resource is NODES else resource.path("default")
+        await client.json("POST", path, body=body)
 
 
 def seen(got: Collector, name: str, *steps: str) -> bool:
@@ -52,26 +56,48 @@ def kill_and_wait(running: Up) -> None:
     until(lambda: running.hbox("check").returncode == 0, timeout_s=60, what="the new processes are ready")
 
 
+@dataclass
+class Story:
+    """What the platform showed. `spans`: by the name of the job."""
+
+    spans: dict[str, list[Seen]]
+    why: str  #: of the waiter, as `hbox why` prints it
+    events: list[dict[str, Any]]  #: Kubernetes' own
+    addresses: dict[str, Any]  #: of platform.json
+    second: str  #: what a second `hbox up` on the same ports prints
+
+
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[Seen]]]:
-    """Spans by the name of the job; `id of NAME`: the id that `hbox why` prints."""
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     state: Path = tmp_path_factory.mktemp("traces") / "state"
-    env = {"OTEL_BSP_SCHEDULE_DELAY": "100"}
-    with collector() as got, up(state, "--levels", env=env | {"OTEL_EXPORTER_OTLP_ENDPOINT": got.url}) as running:
-        group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "victim"}}
-        group["spec"] = {"minMember": 1, "priorityClassName": "low"}
-        asyncio.run(create(running, node("n0"), group, job("victim-0", "low", group="victim")))
+    with collector() as got:
+        env = {"OTEL_BSP_SCHEDULE_DELAY": "100", "OTEL_EXPORTER_OTLP_ENDPOINT": got.url}
+        with up(state, "--levels", "--ports-from", str(PORTS_FROM), env=env) as running:
+            yield asyncio.run(play(running, got))
+
+
+async def play(running: Up, got: Collector) -> Story:
+    group: dict[str, Any] = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "victim"}}
+    group["spec"] = {"minMember": 1, "priorityClassName": "low"}
+    async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+        await create(client, node("n0"), group, job("victim-0", "low", group="victim"))
         until(lambda: seen(got, "victim", "start"), timeout_s=30, what="the victim runs")
-        asyncio.run(create(running, job("waiter", "low", seconds=2)))
+        await create(client, job("waiter", "low", seconds=2))
         until(lambda: seen(got, "waiter", "submit", "wait.NotTriedYet"), timeout_s=30, what="a reason of the waiter")
-        shown = running.hbox("why", "waiter")
-        assert traces(got)["waiter"][0].trace in shown.stdout, shown.stdout + shown.stderr
+        why = running.hbox("why", "waiter").stdout
+        second = hbox("up", "--state", str(running.state.with_name("second")), "--ports-from", str(PORTS_FROM)).stderr
         kill_and_wait(running)
-        asyncio.run(create(running, job("evictor", "high", seconds=2)))
+        await create(client, job("evictor", "high", seconds=2))
         until(lambda: seen(got, "evictor", "job"), timeout_s=60, what="the evictor's end")
         until(lambda: seen(got, "waiter", "job"), timeout_s=60, what="the waiter's end")
         until(lambda: seen(got, "victim", "run"), timeout_s=30, what="the end of the victim's run")
-        yield traces(got)
+        events = (await client.json("GET", EVENTS.path("default")))["items"]
+    return Story(traces(got), why, events, json.loads((running.state / "platform.json").read_text()), second)
+
+
+@pytest.fixture(scope="module")
+def told(story: Story) -> dict[str, list[Seen]]:
+    return story.spans
 
 
 def one(spans: list[Seen], name: str) -> Seen:
@@ -112,3 +138,24 @@ def test_the_run_of_an_evicted_job_ends_with_its_eviction(told: dict[str, list[S
     assert one(spans, "run").attributes["result"] == "evicted"
     assert [span.service for span in spans if span.name == "evict"] == ["binder"]
     assert not [span for span in spans if span.name == "job"], "the PodGroup is there and may get new pods"
+
+
+def test_why_and_events_name_the_trace(story: Story) -> None:
+    assert f"trace {story.spans['waiter'][0].trace}\n" in story.why
+    named = {(one["involvedObject"]["name"], one["metadata"].get("annotations", {}).get(TRACE_ID)) for one in story.events}
+    of = {name: spans[0].trace for name, spans in story.spans.items()}
+    assert named == {("waiter", of["waiter"]), ("evictor", of["evictor"]), ("victim", of["victim"]), ("victim-0", of["victim"])}
+
+
+def test_fixed_ports_are_in_the_documented_order(story: Story) -> None:
+    found = story.addresses
+    assert f"http://127.0.0.1:{PORTS_FROM}" in Path(found["kubeconfig"]).read_text()
+    assert (found["nats_url"], found["console"]) == (
+        f"nats://127.0.0.1:{PORTS_FROM + 1}",
+        f"http://127.0.0.1:{PORTS_FROM + 2}",
+    )
+    assert found["health"] == {name: f"http://127.0.0.1:{PORTS_FROM + 5 + number}" for number, name in enumerate(SERVICES)}
+
+
+def test_a_second_platform_names_the_taken_port_and_its_use(story: Story) -> None:
+    assert f"port {PORTS_FROM} of 127.0.0.1, for the API server, cannot be used: Address already in use" in story.second

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from hbox_cli.platform.assets import API_SERVER, ETCD, PROGRAMS, ControlPlane
 from hbox_cli.platform.child import die_with
+from hbox_common.ports import free_port
 
 READY_S = 60.0
 STOP_S = 20.0
@@ -26,7 +27,7 @@ def control_plane(
 
     `more`: flags by program, in place of those that it has else; None: without that flag.
     """
-    plane = ControlPlane.prepare(folder / "kube", folder / "kubeconfig")
+    plane = ControlPlane.prepare(folder / "kube", folder / "kubeconfig", port=free_port())
     with ExitStack() as stack:
         api_server = [stack.enter_context(_running(plane, name, more.get(name, {}))) for name in (ETCD, API_SERVER)][1]
         asyncio.run(_ready(plane, api_server))

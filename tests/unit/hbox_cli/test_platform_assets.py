@@ -40,8 +40,8 @@ def test_without_a_named_folder_the_cache_is_looked_at(tmp_path: Path, monkeypat
 
 def test_secrets_are_for_their_owner_alone_and_new_at_each_start(programs: Path, tmp_path: Path) -> None:
     kube, kubeconfig = tmp_path / "kube", tmp_path / "kubeconfig"
-    first = ControlPlane.prepare(kube, kubeconfig)
-    second = ControlPlane.prepare(kube, kubeconfig)
+    first = ControlPlane.prepare(kube, kubeconfig, port=1000)
+    second = ControlPlane.prepare(kube, kubeconfig, port=1000)
     assert first.token != second.token
     second.certificate.parent.mkdir()
     second.certificate.write_text("-----BEGIN CERTIFICATE-----")
@@ -55,7 +55,7 @@ def test_secrets_are_for_their_owner_alone_and_new_at_each_start(programs: Path,
 
 
 def test_everything_is_on_the_loopback_and_in_the_folder(programs: Path, tmp_path: Path) -> None:
-    plane = ControlPlane.prepare(tmp_path / "kube", tmp_path / "kubeconfig")
+    plane = ControlPlane.prepare(tmp_path / "kube", tmp_path / "kubeconfig", port=1000)
     for name in PROGRAMS:
         program, *flags = plane.argv(name)
         assert program == str(programs / name)
@@ -67,7 +67,7 @@ def test_everything_is_on_the_loopback_and_in_the_folder(programs: Path, tmp_pat
 
 
 def test_emulated_time_reaches_the_kubelets(programs: Path, tmp_path: Path) -> None:
-    ControlPlane.prepare(tmp_path / "kube", tmp_path / "kubeconfig", time_scale=60)
+    ControlPlane.prepare(tmp_path / "kube", tmp_path / "kubeconfig", port=1000, time_scale=60)
     stages = list(yaml.safe_load_all((tmp_path / "kube" / "kwok.yaml").read_text()))
     (ends,) = [stage for stage in stages if stage["metadata"]["name"] == "pod-ends"]
     assert "tonumber / 60 | tostring" in ends["spec"]["delay"]["durationFrom"]["expressionFrom"]

@@ -74,6 +74,16 @@ def test_a_pod_that_got_its_node_meanwhile_is_told_nothing_but_its_success(waiti
     assert waiting_pod.events(9.0) == [(Kind.POD, "a", "Scheduled", "Successfully assigned ml/a to n1")]
 
 
+def test_events_of_a_gang_and_its_pods_belong_to_one_job(world: World) -> None:
+    world.jobs.group(group(min_member=1), 0.0)
+    world.pod(pod("a", group="g"))
+    world.settle()
+    world.pod(pod("a", group="g", node="n1"))
+    world.settle()
+    written = world.feedback.events(9.0, 100)
+    assert {(one.kind, one.job) for one in written} == {(Kind.POD, "uid-g"), (Kind.POD_GROUP, "uid-g")}
+
+
 @pytest.mark.parametrize(("node", "score"), [("n1", ": score 12, runner-up n2 with 7"), ("n3", "")])
 def test_event_of_a_bound_pod_names_the_score_of_its_node(waiting_pod: World, node: str, score: str) -> None:
     waiting_pod.feedback.scored([PodScore(pod_uid=PodUid("uid-a"), node=NodeName("n1"), note="score 12, runner-up n2 with 7")])

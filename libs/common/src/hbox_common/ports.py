@@ -38,6 +38,15 @@ def reserved(count: int) -> Iterator[list[int]]:
         yield ports
 
 
+@contextmanager
+def held(port: int) -> Iterator[None]:
+    """This port, which no other process gets while the block runs. Raises OSError if another process listens on it, or it may not be bound."""
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections of an earlier server do not count
+        s.bind(("127.0.0.1", port))
+        yield
+
+
 def free_ports(count: int) -> list[int]:
     """Ports that are free now, all different; for callers that cannot reserve them. Raises OSError if there are none."""
     with reserved(count) as ports:

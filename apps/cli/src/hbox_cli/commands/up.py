@@ -21,13 +21,14 @@ from ..context import Context, command_options
 from ..exits import Exit
 from ..options import queues_option
 from ..output import notify
+from ..platform import portplan
 from ..platform.early import ONE_THREAD, forked
 from ..platform.supervisor import Api, Plan, Platform
 
 POLICIES = ("least-waste", "binpack", "fgd")
 
 
-@click.command("up")
+@click.command("up", epilog=f"\b\n--ports-from PORT assigns ports of 127.0.0.1:\n{portplan.table()}")
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -108,6 +109,12 @@ POLICIES = ("least-waste", "binpack", "fgd")
     help="Speed of the emulated cluster's clock, relative to real time; pods and all services use that clock.",
 )
 @click.option(
+    "--ports-from",
+    type=click.IntRange(1024, 65_536 - portplan.MOST),
+    metavar="PORT",
+    help="Use fixed ports from PORT on, in the order below, best below 32768 [free ports].",
+)
+@click.option(
     "--ready-timeout", "ready_s", type=click.FloatRange(1), default=60.0, help="Seconds to wait until every service is ready."
 )
 @command_options
@@ -131,6 +138,7 @@ def command(
     nats_users: Path | None,
     brokers: str,
     time_scale: float,
+    ports_from: int | None,
     ready_s: float,
 ) -> int:
     """Run the platform until Ctrl-C.
@@ -138,6 +146,7 @@ def command(
     \b
     hbox up                                      an emulated cluster; then: kubectl --kubeconfig .hbox/kubeconfig get nodes
     hbox up --nodes 16x8                         with 16 nodes of 8 cards
+    hbox up --ports-from 18080                   with the API server on 18080, the broker on 18081, and so on
     hbox up --nodes 16x8 --shards 2              with two schedulers, which divide the queues
     hbox up --api assets                         a real control plane on this machine, without kubelets; kept between runs
     hbox up --kubeconfig ~/.kube/config          your cluster; pods with schedulerName: hbox are scheduled
@@ -190,6 +199,7 @@ def command(
         shards,
         levels=levels and kubeconfig is None,
         list_classes=list_classes,
+        ports_from=ports_from,
     )
     platform: Platform | None = None
     began = time.monotonic()

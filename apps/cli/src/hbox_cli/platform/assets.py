@@ -71,10 +71,11 @@ class ControlPlane:
     ports: tuple[int, int, int]  #: of the API server, etcd, and etcd's peers (there are none)
 
     @classmethod
-    def prepare(cls, folder: Path, kubeconfig: Path, *, time_scale: float = 1.0) -> "ControlPlane":
-        """Files for a start in `folder`; `time_scale` as for the emulator's kubelets. Raises InvalidRequest where programs are missing."""
-        api, etcd, peers = free_ports(3)
-        plane = cls(folder, find_programs(), kubeconfig, secrets.token_hex(16), (api, etcd, peers))
+    def prepare(cls, folder: Path, kubeconfig: Path, *, port: int, time_scale: float = 1.0) -> "ControlPlane":
+        """Files for a start in `folder`; `port`: of the API server; `time_scale` as for the emulator's kubelets. Raises InvalidRequest where programs are
+        missing."""
+        etcd, peers = free_ports(2)
+        plane = cls(folder, find_programs(), kubeconfig, secrets.token_hex(16), (port, etcd, peers))
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
         kubeconfig.unlink(missing_ok=True)

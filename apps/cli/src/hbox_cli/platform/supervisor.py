@@ -24,16 +24,16 @@ from urllib.parse import urlsplit
 from hbox_common.errors import Conflict, HBoxError, InvalidRequest, Unavailable
 from hbox_common.model import SCHEDULER_NAME
 from hbox_common.model.shards import Shards, lease_of
-from hbox_common.ports import reserved
 
 from ..exits import leaf
 from ..services import CONSOLE, ON_NODES, PAIRED, SERVICES, SHARDED
 from . import child, early, logs, probe
 from .assets import API_SERVER, ETCD, PROGRAMS, ControlPlane
-from .brokers import PORTS, Broker, brokers, commands
+from .brokers import Broker, brokers, commands
 from .early import Early
 from .forks import Forks
 from .layout import Layout, Running
+from .portplan import ports as platform_ports
 
 CLUSTER, SANDBOX = "kube-api", "hbox_sandbox"
 #: Emulated nodes whose kubelets may refuse pods (`hbox_sandbox.kubelet.topology`), and how long they wait for node-agent's first report, as in the chart.
@@ -92,6 +92,7 @@ class Plan:
     shards: str = ""  #: several schedulers, as HBOX_SHARDS has them
     levels: bool = False  #: make the PriorityClasses of HBox's levels
     list_classes: bool = False  #: a new queue `default` takes jobs of everyday PriorityClasses only
+    ports_from: int | None = None  #: the first of fixed ports (`portplan`); None: free ones
 
     @property
     def emulated(self) -> bool:
@@ -175,8 +176,7 @@ class Platform:
         layout = Layout(plan.state.absolute())
         layout.prepare(notify)
         own = 0 if plan.nats_url else plan.brokers
-        # Theirs are the services', the brokers' and the cluster's.
-        with layout.locked(), reserved(len(plan.processes) + PORTS * own + 2) as ports:
+        with layout.locked(), platform_ports(plan.processes, own, first=plan.ports_from) as ports:
             several = brokers(layout, own, ports[len(plan.processes) :]) if own else []
             platform = cls(layout, plan, notify, _address(layout, plan, ports, several), several, ports[-1])
             platform._early = processes or platform._early
@@ -224,7 +224,9 @@ class Platform:
         if plan.emulated:
             await self._keep(tasks, self._cluster())
         elif plan.kubeconfig is None:
-            control_plane = ControlPlane.prepare(layout.kube, layout.kubeconfig, time_scale=plan.time_scale)
+            control_plane = ControlPlane.prepare(
+                layout.kube, layout.kubeconfig, port=self._cluster_port, time_scale=plan.time_scale
+            )
             for name in (ETCD, API_SERVER):
                 await self._keep(tasks, self._program(control_plane, name))
         for name, argv in (commands(layout, self._brokers) if self._brokers else {}).items():

@@ -1,5 +1,6 @@
 """Kubernetes Events: one object for each thing and reason, counted up with the newest note."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -39,8 +40,11 @@ class EventWriter:
         self._client, self._component, self._instance = client, component, instance
         self._counts: dict[str, int] = {}
 
-    async def write(self, about: Involved, *, reason: str, message: str, warning: bool) -> None:
-        """The Event of this object and reason: created, or counted up with this message, cut to MAX_NOTE. Raises InvalidRequest, Unavailable."""
+    async def write(
+        self, about: Involved, *, reason: str, message: str, warning: bool, annotations: Mapping[str, str] = {}
+    ) -> None:
+        """The Event of this object and reason: created, with these annotations, or counted up with this message, cut to MAX_NOTE. Raises InvalidRequest,
+        Unavailable."""
         name = f"{about.name[:200]}.{sha256(f'{about.uid}/{reason}'.encode()).hexdigest()[:16]}"
         now = rfc3339(wall_s())
         message = message[:MAX_NOTE]
@@ -52,7 +56,9 @@ class EventWriter:
                 return
         # New to us, or it has expired.
         try:
-            count = await self._create(about, name, now, reason=reason, message=message, warning=warning)
+            count = await self._create(
+                about, name, now, reason=reason, message=message, warning=warning, annotations=annotations
+            )
             if count:
                 await self._count_up(about, name, now, count, message)
         except NotFound:  # its namespace is gone, or it expired this very moment
@@ -72,7 +78,9 @@ class EventWriter:
             content_type=MERGE_PATCH,
         )
 
-    async def _create(self, about: Involved, name: str, now: str, *, reason: str, message: str, warning: bool) -> int:
+    async def _create(
+        self, about: Involved, name: str, now: str, *, reason: str, message: str, warning: bool, annotations: Mapping[str, str]
+    ) -> int:
         """Returns 0 when it was created, else the count of the one that is there."""
         namespace = about.namespace or CLUSTER_NAMESPACE
         try:
@@ -82,7 +90,11 @@ class EventWriter:
                 body={
                     "apiVersion": "v1",
                     "kind": "Event",
-                    "metadata": {"name": name, "namespace": namespace},
+                    "metadata": {
+                        "name": name,
+                        "namespace": namespace,
+                        **({"annotations": dict(annotations)} if annotations else {}),
+                    },
                     "involvedObject": {
                         "apiVersion": about.api_version,
                         "kind": about.kind,

@@ -18,6 +18,8 @@ from hbox_common.kube import (
     StatusPatcher,
     rfc3339,
 )
+from hbox_common.model.annotations import TRACE_ID
+from hbox_common.model.traceids import trace_id_of, traceparent_of
 
 from ..core.feedback import ConditionWrite, EventWrite, Kind, SelectionWrite, StatusWrite
 
@@ -77,7 +79,8 @@ class KubeWriter:
     async def event(self, write: EventWrite) -> None:
         """The Event of this object and reason: created, or counted up with the newest note."""
         about = Involved(_API_VERSION[write.kind], write.kind.value, write.namespace, write.name, write.uid)
-        await self._events.write(about, reason=write.reason, message=write.message, warning=write.warning)
+        trace = {TRACE_ID: trace_id_of(traceparent_of(write.job))}
+        await self._events.write(about, reason=write.reason, message=write.message, warning=write.warning, annotations=trace)
 
     async def _patch(self, path: str, body: dict[str, Any], content_type: str) -> None:
         with suppress(

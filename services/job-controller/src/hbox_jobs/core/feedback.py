@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hbox_common.events import EvictionReceipt, PodScore
-from hbox_common.model import PodUid
+from hbox_common.model import JobId, PodUid
 from hbox_common.reasons import code_of
 
 from .job import GANG_NOT_READ, Record, not_read_text
@@ -84,6 +84,7 @@ class EventWrite:
     name: str
     reason: str
     message: str
+    job: JobId
 
     @property
     def warning(self) -> bool:
@@ -127,7 +128,7 @@ class Feedback:
         """A pod of ours was seen in a new version."""
         if old is None and new.foreign_gang_label and new.placeable:
             note = not_read_text(new.foreign_gang_label)
-            write = EventWrite(Kind.POD, new.uid, new.namespace, new.name, GANG_NOT_READ, note)
+            write = self._about(new, GANG_NOT_READ, note)
             self._successes.put(f"{new.uid}/{GANG_NOT_READ}", write, now, new.namespace)
         if new.node:
             self._decided.pop(new.uid, None)
@@ -137,12 +138,10 @@ class Feedback:
             note = f"Successfully assigned {new.namespace}/{new.name} to {new.node}"
             if (score := self._scores.pop(new.uid, None)) is not None and score.node == new.node:
                 note = f"{note}: {score.note}"[:MAX_NOTE]
-            self._successes.put(
-                new.uid, EventWrite(Kind.POD, new.uid, new.namespace, new.name, SCHEDULED, note), now, new.namespace
-            )
+            self._successes.put(new.uid, self._about(new, SCHEDULED, note), now, new.namespace)
         if old is not None and new.ours and new.refusal and not old.refusal:
             note = f"the kubelet of node {new.node} refused it: {new.refusal}"[:MAX_NOTE]
-            write = EventWrite(Kind.POD, new.uid, new.namespace, new.name, FAILED_ALLOCATION, note)
+            write = self._about(new, FAILED_ALLOCATION, note)
             self._successes.put(f"{new.uid} failed", write, now, new.namespace)
         if (
             new.placeable
@@ -166,7 +165,7 @@ class Feedback:
                     f"no volume was made for persistentvolumeclaim {claim.partition('/')[2]} on node {node}: other nodes are tried, and this one "
                     f"again in {wait_s:.0f} s"
                 )
-                write = EventWrite(Kind.POD, pod.uid, pod.namespace, pod.name, NODE_REJECTED, note)
+                write = self._about(pod, NODE_REJECTED, note)
                 self._successes.put(f"{pod.uid}/{NODE_REJECTED}", write, now, pod.namespace)
 
     def decided(self, pods: Iterable[PodUid], now: float) -> None:
@@ -194,12 +193,12 @@ class Feedback:
         kept = f"{receipt.pods_kept} pods of its job with {receipt.cards_kept} cards stay"
         message = f"{receipt.message} (rule {receipt.rule}); {kept}; it may come back {receipt.returns}"[:MAX_NOTE]
         for one in receipt.pods:
-            write = EventWrite(Kind.POD, one.pod_uid, receipt.namespace, one.pod, PREEMPTED, message)
+            write = EventWrite(Kind.POD, one.pod_uid, receipt.namespace, one.pod, PREEMPTED, message, receipt.job)
             self._successes.put(f"{one.pod_uid}/{PREEMPTED}", write, now, receipt.namespace)
         record = self._jobs.known(receipt.job)
         if record is not None and (group := record.group) is not None:
             note = f"{pods} of its pods leave: {message}"[:MAX_NOTE]
-            write = EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, PREEMPTED, note)
+            write = _about_group(group, PREEMPTED, note)
             self._successes.put(f"{group.uid}/{PREEMPTED}", write, now, group.namespace)
 
     def settled(self, record: Record, now: float) -> None:
@@ -229,7 +228,7 @@ class Feedback:
             self._noted.pop(key, None)
             note = f"{tally.bound + tally.succeeded} of {tally.live + tally.succeeded} pods have nodes, {record.min_member} were needed"
             group = record.group
-            write = EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, SCHEDULED, note)
+            write = _about_group(group, SCHEDULED, note)
             self._successes.put(key, write, now, group.namespace)
         self._started[key] = started
 
@@ -241,7 +240,7 @@ class Feedback:
         elif self._unknown.get(group.key) != named:
             self._unknown[group.key] = named
             note = "; ".join(group.unknown_fields)[:MAX_NOTE]
-            write = EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, UNKNOWN_FIELD, note)
+            write = _about_group(group, UNKNOWN_FIELD, note)
             self._successes.put(f"{group.uid}/{UNKNOWN_FIELD}", write, now, group.namespace)
 
     # --- writes
@@ -362,11 +361,16 @@ class Feedback:
             return None
         note = record.line[:MAX_NOTE]
         if (group := record.group) is not None:
-            return EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, FAILED_SCHEDULING, note)
+            return _about_group(group, FAILED_SCHEDULING, note)
         pod = record.pods.get(record.job.tasks[0].pods[0].uid)
         if pod is None:
             return None
-        return EventWrite(Kind.POD, pod.uid, pod.namespace, pod.name, FAILED_SCHEDULING, note)
+        return self._about(pod, FAILED_SCHEDULING, note)
+
+    def _about(self, pod: PodView, reason: str, note: str) -> EventWrite:
+        record = self._jobs.record(pod.key)
+        job = record.id if record is not None else JobId(pod.uid)
+        return EventWrite(Kind.POD, pod.uid, pod.namespace, pod.name, reason, note, job)
 
     def _note_code(self, record: Record, pod: PodView, now: float) -> None:
         """Queue the Event of a gang's pod if its condition gets another code. Not sooner than POD_EVENTS_S after the gang's last change of code."""
@@ -392,4 +396,8 @@ class Feedback:
             return None
         code = code_of(record.code)
         note = f"{line}. {code.fix.en}" if code is not None else line
-        return EventWrite(Kind.POD, pod.uid, pod.namespace, pod.name, FAILED_SCHEDULING, note[:MAX_NOTE])
+        return self._about(pod, FAILED_SCHEDULING, note[:MAX_NOTE])
+
+
+def _about_group(group: GroupView, reason: str, note: str) -> EventWrite:
+    return EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, reason, note, JobId(group.uid))
