@@ -44,6 +44,8 @@ PORTS_S = 15.0
 LOG_S, EMULATED_LOG_S, UNITS_S = 0.1, 0.5, 15.0
 #: Seconds after which a call of a reader of health counts as hanging; NVML has `nvml_timeout_s` in addition.
 DEADLINE_S = 10.0
+#: Seconds between two looks at the boot id of an emulated node.
+BOOT_S = 1.0
 #: Below the host's root; of an emulated node, the file has what `nvml_reader` would print.
 KERNEL_LOG, EMULATED_NVML = Path("dev/kmsg"), Path("nvml.jsonl")
 #: Seconds after which a reader counts as hanging and is reported: a faulty device may block every reader of its files.
@@ -156,8 +158,21 @@ class NodeWatch:
             await asyncio.sleep(self._settings.poll_s)
 
     async def _watch_health(self) -> NoReturn:
+        """An emulated node boots again while its agent runs."""
+        while True:
+            boot_id = boot_id_of(self._host)
+            watching = asyncio.create_task(self._watch_boot(boot_id))
+            try:
+                while self._settings.kubelets is None or boot_id_of(self._host) == boot_id:
+                    await asyncio.wait([watching], timeout=BOOT_S)
+                    if watching.done():
+                        watching.result()
+            finally:
+                watching.cancel()
+
+    async def _watch_boot(self, boot_id: str) -> NoReturn:
         settings, emulated = self._settings, self._settings.kubelets is not None
-        watch = HealthWatch(self._node, boot_id_of(self._host), self._bus)
+        watch = HealthWatch(self._node, boot_id, self._bus)
         await watch.resume()
         on = {Check.PORTS, Check.UNITS, Check.LINKS} if not emulated else {Check.PORTS}
         nvml: NvmlSource = Nvml(library=settings.nvml_library, timeout_s=settings.nvml_timeout_s)
@@ -172,7 +187,7 @@ class NodeWatch:
         )
         if settings.kernel_log or emulated:
             on.add(Check.KERNEL_LOG)
-        records = KernelRecords(self._host / KERNEL_LOG, optional=emulated)
+        records = KernelRecords(self._host / KERNEL_LOG, emulated=emulated)
         log_reader = KernelLogReader(records, self._inventory, seq=watch.reports.log_seq, on_gap=read_nvml.due.set)
         watch.add(Check.KERNEL_LOG, log_reader, self._rule(Check.KERNEL_LOG, on, EMULATED_LOG_S if emulated else LOG_S))
         watch.add(Check.PORTS, PortsReader(self._host, self._inventory), self._rule(Check.PORTS, on, PORTS_S))

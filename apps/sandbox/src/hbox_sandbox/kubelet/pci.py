@@ -93,7 +93,13 @@ def tree_of(
             links[f"{_SYS}/bus/pci/devices/{bridge}"] = f"../../../devices/{above}"
         links[f"{_SYS}/bus/pci/devices/{address}"] = f"../../../devices/{path}"
         if name:
-            files[f"{folder}/infiniband/{name}/ports/1/state"] = "1: DOWN" if name in down else "4: ACTIVE"
+            port = f"{folder}/infiniband/{name}/ports/1"
+            files |= {
+                f"{port}/phys_state": "5: LinkUp",
+                f"{port}/rate": "400 Gb/sec (4X NDR)",
+                f"{port}/link_layer": "InfiniBand",
+            }
+            files[f"{port}/state"] = "1: DOWN" if name in down else "4: ACTIVE"
             links[f"{folder}/infiniband/{name}/device"] = f"../../../{address}"
             links[f"{_SYS}/class/infiniband/{name}"] = f"../../devices/{path}/infiniband/{name}"
     return files, links

@@ -22,6 +22,7 @@ from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NoReturn
+from uuid import NAMESPACE_DNS, uuid5
 
 from hbox_common.errors import HBoxError
 from hbox_common.kubelet import (
@@ -43,6 +44,7 @@ from hbox_sandbox.api.cluster import Cluster
 from hbox_sandbox.api.resources import NODES, PODS
 from hbox_sandbox.api.store import Event, EventType, Version
 
+from .hardware import BOOT_ID
 from .memory import Block
 from .topology import Given, NodeTopology, Topologies, files_of, links_of
 
@@ -77,6 +79,7 @@ class NodeKubelet:
         self.node, self.topology = node, topology
         self.devices = self._reported(manifest)
         self.files: dict[str, str | bytes] = dict(_host(manifest)) if topology is None else dict(files_of(topology))
+        self.files[BOOT_ID] = f"{uuid5(NAMESPACE_DNS, node)}\n"
         self.links = {} if topology is None else links_of(topology)
         self.pods: dict[str, Pod] = {}
         self.waiting: dict[str, Version] = {}

@@ -17,10 +17,11 @@ OVERWRITTEN = "!EPIPE"
 
 
 class KernelRecords:
-    """Records from the start of the boot on: the device begins with the oldest that the kernel still has. Never blocks. `optional`: no file, no records."""
+    """Records from the start of the boot on: the device begins with the oldest that the kernel still has. Never blocks. `emulated`: without a file there
+    are no records, and another file is that of another boot."""
 
-    def __init__(self, path: Path, *, optional: bool = False) -> None:
-        self._path, self._optional = path, optional
+    def __init__(self, path: Path, *, emulated: bool = False) -> None:
+        self._path, self._emulated = path, emulated
         self._fd: int | None = None
         self._device = False
         self._inode = 0
@@ -28,7 +29,7 @@ class KernelRecords:
 
     def new(self) -> Iterator[str]:
         """The records since the last call. Raises Unavailable, with the missing right or file."""
-        if self._optional and self._fd is None and not self._path.exists():
+        if self._emulated and self._fd is None and not self._path.exists():
             return
         fd = self._opened()
         yield from self._of_device(fd) if self._device else self._of_file(fd)
@@ -69,6 +70,8 @@ class KernelRecords:
             replaced = self._path.stat().st_ino != self._inode
         except OSError:
             replaced = True
+        if replaced and self._emulated:
+            return  # another boot has a log of its own
         if replaced or os.fstat(fd).st_size < os.lseek(fd, 0, os.SEEK_CUR):
             self.close()
             yield OVERWRITTEN
