@@ -38,9 +38,11 @@ from hbox_common.events import (
     GivenUp,
     GroupCounts,
     HealthChanged,
+    HealthEvictionAsked,
     HealthReport,
     HealthVerdict,
     HeldNomination,
+    IncidentChanged,
     JobPhase,
     JobPhaseChanged,
     JobsAdmitted,
@@ -178,7 +180,9 @@ from hbox_common.model import (
 )
 from hbox_common.model.consolidation import MoveTerms
 from hbox_common.model.devices import Ask, CardTraits, NearAdapters, PathKind, PodDevices, Profile
+from hbox_common.model.incident import Incident, IncidentState
 from hbox_common.model.numa import NumaPolicy, NumaScope
+from hbox_common.model.sickhardware import SickPolicy
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -223,7 +227,7 @@ _group = GroupState(
 _fact = PodFact(
     uid=_POD, namespace="team", name="train-0", phase=PodPhase.RUNNING, node=_NODE, job=_JOB, queue=_QUEUE, priority=100,
     requests=_REQUESTS, cards=2, slices=_SLICES, claim=_CLAIM, ours=True, resource_version="991", min_member=2,
-    preemptable=False, priority_class="urgent", created_at=1.5,
+    preemptable=False, priority_class="urgent", created_at=1.5, on_sick="shrink",
 )  # fmt: skip
 _claim = Claim(
     id=_CLAIM, pod_uid=_POD, namespace="team", pod="train-0", job=_JOB, plan=_PLAN, queue=_QUEUE, priority=100, node=_NODE,
@@ -344,6 +348,15 @@ EXAMPLES: tuple[Event, ...] = (
         ),
         node_gone=True,
     ),
+    IncidentChanged(
+        incident=Incident(
+            "inc-1", _NODE, _CARDS[0], "xid", "79", IncidentState.CONFIRMED, "fatal-node", "hardware", "node", "reboot", 1.0, 2.0, "b1",
+            "reset", "nvidia-catalogue", "1", ("Xid 79",), 3.0, ("breaker",), "fell off the bus",
+        ),
+    ),
+    HealthEvictionAsked(
+        node=_NODE, incident="inc-1", boot_id="b1", cards=_CARDS, reason="XID 79", policy=SickPolicy.CHECKPOINT, ended=True
+    ),
     HealthReport(
         node=_NODE, boot_id="7d0c1f6e-4b60-4f0a-9a51-0f6d3b0f7a10", agent="a1b2c3d4", log_seq=4812, report_only=("ports",),
         facts=(
@@ -423,7 +436,7 @@ EXAMPLES: tuple[Event, ...] = (
         evictions=(
             Evict(
                 id=DecisionId("d2"), kind=EvictKind.REVOKE, claim=_CLAIM, generation=2, job=_JOB, namespace="team", pod="train-0", pod_uid=_POD,
-                reason="gang deadline", beneficiary=_PLAN, traceparent=_PARENT,
+                reason="gang deadline", beneficiary=_PLAN, traceparent=_PARENT, notice_s=60,
             ),
         ),
     ),

@@ -389,6 +389,25 @@ async def test_who_writes_a_checkpoint_on_notice_gets_the_time_that_it_asks_for_
     assert left["metadata"]["deletionGracePeriodSeconds"] == grace_s
 
 
+@pytest.mark.parametrize(("notice_s", "grace_s"), [(600, 120), (60, 60), (-1, 30)])
+async def test_a_pod_on_sick_hardware_gets_its_time_for_a_checkpoint_up_to_the_notice_of_the_decision(
+    world: BinderWorld, notice_s: int, grace_s: int
+) -> None:
+    pod = await world.pod("a")
+    noted = {"metadata": {"annotations": {"hbox.io/checkpoint-on-notice": "2m"}}}
+    await world.client.json("PATCH", PODS.path(NAMESPACE, "a"), body=noted, content_type=MERGE_PATCH)
+    evict = an_evict(pod).model_copy(update={"notice_s": notice_s})
+    bind = a_bind(await world.seen("a"))
+    async with world.binder():
+        await world.decide(bind)
+        await world.settled(bind)
+        await world.client.json("PATCH", PODS.path(NAMESPACE, "a", "status"), body=RUNNING, content_type=MERGE_PATCH)
+        await world.decide(evict)
+        assert (await world.settled(evict)).outcome is BindOutcome.EVICTED
+    left = await world.client.json("GET", PODS.path(NAMESPACE, "a"))
+    assert left["metadata"]["deletionGracePeriodSeconds"] == grace_s
+
+
 @pytest.mark.parametrize(
     "trouble", [Rule(status=503, limit=1), Rule(status=429, retry_after_s=1, limit=1), Rule(reset=True, limit=2)]
 )

@@ -278,6 +278,15 @@ def test_when_all_pods_have_nodes_the_job_is_withdrawn_and_facts_are_told() -> N
     assert [j.members for j in jobs.jobs()] == [1]
 
 
+def test_a_fact_has_the_policy_for_sick_hardware_of_the_group_else_of_the_pod() -> None:
+    jobs = Jobs()
+    own = {"hbox.io/on-sick-hardware": "ignore"}
+    jobs.group(group("g", annotations={"hbox.io/on-sick-hardware": "shrink"}), 0.0)
+    for one in (pod("a", group="g", annotations=own, node="n"), pod("b", annotations=own, node="n"), pod("c", node="n")):
+        jobs.pod(one, 0.0)
+    assert {fact.name: fact.on_sick for fact in settle(jobs).facts} == {"a": "shrink", "b": "ignore", "c": ""}
+
+
 def test_facts_follow_a_pod_from_its_node_to_its_end_and_heartbeats_are_no_facts() -> None:
     jobs = Jobs()
     for n, (status, expected) in enumerate(

@@ -50,6 +50,7 @@ KEYS = {
     "phase": "a job's phase, in lower case",
     "job": "a job's id: the uid of its PodGroup, or of the bare pod; `_`: the event is about no single job",
     "domain": "the third token of the subject that the message came on",
+    "incident": "an incident's id",
 }
 
 #: Which pages answer which question.

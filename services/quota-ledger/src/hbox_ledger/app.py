@@ -5,7 +5,7 @@ import gc
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -19,6 +19,7 @@ from hbox_common.events import (
     ClaimsAsked,
     EpochAsked,
     FabricChanged,
+    HealthEvictionAsked,
     HealthVerdict,
     JobDemandPending,
     JobsAsked,
@@ -150,7 +151,7 @@ async def _serve(  # noqa: PLR0917  everything that `run` has opened
             tasks.create_task(rules.run(conditions.queues))
             tasks.create_task(
                 bus.follow(
-                    [NodeStateChanged, HealthVerdict, PodGroupsCounted, NodeDevicesChanged, FabricChanged],
+                    [NodeStateChanged, HealthVerdict, HealthEvictionAsked, PodGroupsCounted, NodeDevicesChanged, FabricChanged],
                     shell.on_state,
                     start=Start.LAST_PER_SUBJECT,
                     on_ready=shell.state_read.set,
@@ -228,6 +229,7 @@ class Shell:
         self.deferred = DeferredPlans(lambda plan, by: ledger.state.records.refusal(plan, shard_of(by)) is None, self._propose)
         self._settings, self._ledger, self._bus, self._rules, self._statuses = settings, ledger, bus, rules, statuses
         self._compare = asyncio.Event()  #: pods may have ended without a message
+        self._due = asyncio.Event()  #: do not wait for the next tick
         self._doubt = asyncio.Event()  #: the last list lacks pods of some claims
         self._watchers: set[str] = set()  #: job-controllers that have published; one more at each of their starts
         self._pods_read = 0  #: stream sequence
@@ -245,6 +247,9 @@ class Shell:
                 self._ledger.fabric(delivery.event.fabric, delivery.event.version, delivery.event.hypernodes)
             elif isinstance(delivery.event, HealthVerdict):
                 self._ledger.verdict(delivery.event.verdict)
+            elif isinstance(delivery.event, HealthEvictionAsked):
+                self._ledger.evict_from(delivery.event)
+                self._due.set()
             elif isinstance(delivery.event, PodGroupsCounted):
                 self._statuses.counted(delivery.subject, delivery.event.queues)
 
@@ -436,7 +441,10 @@ class Shell:
                 conditions.database.ok()
             except Unavailable as e:
                 conditions.database.bad(str(e))
-            await asyncio.sleep(TICK_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._due.wait()
+            self._due.clear()
 
     def _watch_evictions(self, condition: Condition) -> None:
         paused = self._ledger.state.brake.paused

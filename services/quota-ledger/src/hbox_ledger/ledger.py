@@ -24,6 +24,7 @@ from hbox_common.errors import Bug, Conflict, Unavailable
 from hbox_common.events import (
     CloudEvent,
     Event,
+    HealthEvictionAsked,
     OutcomesObserved,
     PlanAnswer,
     PlansProposed,
@@ -257,6 +258,10 @@ class Ledger:
     def verdict(self, verdict: Verdict) -> None:
         """Replace a node's verdict: which of its cards may be used."""
         self.state.know(verdict.node, verdict=verdict)
+
+    def evict_from(self, asked: HealthEvictionAsked) -> None:
+        """Record or withdraw a request that jobs leave sick hardware; the next tick applies it."""
+        self.state.sick.put(asked)
 
     def limit(self, quotas: Iterable[CardQuota], classes: Iterable[ClassQuota] = ()) -> None:
         """Replace all ResourceQuotas of cards and by PriorityClass."""
@@ -785,7 +790,7 @@ class Ledger:
         state.unplaced = {node: facts for node, facts in found.items() if facts}
         state.described = set(state.unplaced)
         state.nodes, state.verdicts, state.fabrics = old.nodes, old.verdicts, old.fabrics
-        state.single_node = old.single_node
+        state.single_node, state.sick = old.single_node, old.sick
         for node in state.nodes.values():
             state.name_cards(node)
         for gang in state.gangs.values():

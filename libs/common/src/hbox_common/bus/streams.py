@@ -61,6 +61,7 @@ LIMITS: dict[Stream, Limits] = {
         Limits(Stream.OUTCOMES, "what became of decisions", 3 * DAY_S, 2 * GIB),
         Limits(Stream.EVENTS, "what integrators and people read", 7 * DAY_S, 2 * GIB),
         Limits(Stream.CLOUD_EVENTS, "public events as CloudEvents in JSON", 7 * DAY_S, 2 * GIB),
+        Limits(Stream.INCIDENTS, "incidents of node health, as they change; the truth is health-monitor", 30 * DAY_S, GIB),
         Limits(Stream.REPORTS, "facts about nodes' health that their agents read; the truth is the node", DAY_S, 512 * MIB),
         Limits(Stream.DEAD, "messages that a consumer could not process", 28 * DAY_S, GIB),
     )

@@ -49,7 +49,7 @@ from .decisions import (
     Outcome,
     OutcomesObserved,
 )
-from .health import HealthReport
+from .health import HealthEvictionAsked, HealthReport, IncidentChanged
 from .jobs import (
     JobDemandPending,
     JobsAdmitted,
@@ -178,9 +178,11 @@ __all__ = [
     "GivenUp",
     "GroupCounts",
     "HealthChanged",
+    "HealthEvictionAsked",
     "HealthReport",
     "HealthVerdict",
     "HeldNomination",
+    "IncidentChanged",
     "JobDemandPending",
     "JobEnd",
     "JobEnding",

@@ -1,9 +1,11 @@
-"""HBOX_REPORTS: facts about nodes' health, in the order in which each node's agent read them."""
+"""HBOX_REPORTS, HBOX_INCIDENTS: facts about nodes' health, in the order in which each node's agent read them, and judgements of them."""
 
 from typing import ClassVar
 
 from hbox_common.health.report import Fact
-from hbox_common.model import NodeName
+from hbox_common.model import CardId, NodeName
+from hbox_common.model.incident import Incident
+from hbox_common.model.sickhardware import SickPolicy
 
 from .base import About, Event, Stream, register
 
@@ -24,3 +26,33 @@ class HealthReport(Event):
     def own_id(self) -> str:
         """A report that is published again, because the broker's answer was lost, is one message."""
         return f"{self.node}.{self.agent}.{self.facts[0].seq}" if self.facts else ""
+
+
+@register
+class IncidentChanged(Event):
+    """An incident as it is from now on. The subject of an incident that belongs to no node has an empty key."""
+
+    about: ClassVar = About("hbox.v1.health.incident.{node}", Stream.INCIDENTS, ("health-monitor",), ("cli", "console"))
+    incident: Incident
+
+
+@register
+class HealthEvictionAsked(Event):
+    """Jobs have to leave hardware that an incident took out of use, each by its policy. The quota-ledger applies the request to all pods on the hardware, also
+    after a restart, until a later message of the incident has `ended`."""
+
+    about: ClassVar = About(
+        "hbox.v1.health.evict.{node}.{incident}", Stream.STATE, ("health-monitor",), ("quota-ledger", "cli")
+    )
+    node: NodeName
+    incident: str
+    boot_id: str = ""
+    #: pods on these cards, or on MIG instances of them; none named: all pods with cards on the node
+    cards: tuple[CardId, ...] = ()
+    reason: str = ""  #: for the owners of the pods
+    policy: SickPolicy = SickPolicy.RESTART  #: for jobs that, like their queues, state none
+    ended: bool = False
+
+    @property
+    def closes(self) -> bool:
+        return self.ended

@@ -80,6 +80,7 @@ class EvictionRule(StrEnum):
     CONSOLIDATE = "consolidate"  #: moved, so that a larger job has room
     SHUFFLE = "shuffle"  #: the policy wants them elsewhere
     GANG_DEADLINE = "gang-deadline"  #: their gang did not start whole in time
+    HEALTH = "health"  #: their hardware is sick
 
 
 class EvictedPod(Event):

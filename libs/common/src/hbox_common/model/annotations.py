@@ -62,6 +62,8 @@ CHECKPOINT_ON_NOTICE = "hbox.io/checkpoint-on-notice"
 EVICTION_DEADLINE = "hbox.io/eviction-deadline"
 EVICTION_REASON = "hbox.io/eviction-reason"  #: on the same pod: the job that needs its place
 CHECKPOINT_EVERY = "hbox.io/checkpoint-every"  #: the older name of it
+#: on a PodGroup, a pod without one, or a Queue: restart, checkpoint, shrink or ignore (`sickhardware`)
+ON_SICK_HARDWARE = "hbox.io/on-sick-hardware"
 COOLDOWN = "volcano.sh/cooldown-time"  #: how long a pod is protected, as a duration; annotation or label
 TASK_PRIORITY = "volcano.sh/task-priority"  #: a member's priority among its gang, in place of the pod's
 TASK_AFFINITY = "volcano.sh/task-topology-affinity"
@@ -82,6 +84,7 @@ POLICY_ANNOTATIONS = (
     CHECKPOINTED_AT,
     CHECKPOINT_INTERVAL,
     CHECKPOINT_EVERY,
+    ON_SICK_HARDWARE,
     COOLDOWN,
     TASK_PRIORITY,
     TASK_AFFINITY,
@@ -109,6 +112,7 @@ QUEUE_POLICY_ANNOTATIONS = (
     WALLTIME,
     QUEUE_MIN_RUN_TIME,
     COOL_DOWN,
+    ON_SICK_HARDWARE,
 )
 
 

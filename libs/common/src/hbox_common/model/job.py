@@ -261,6 +261,7 @@ class PodFact:
     preemptable: bool = True  #: of its job
     priority_class: str = ""  #: of its job
     created_at: float = 0.0  #: of its job
+    on_sick: str = ""  #: its job's annotation `hbox.io/on-sick-hardware`
     asks: CardRequest | None = None  #: how much of each card; None = the whole of each
     #: by kind of card, the annotation by which another scheduler allocated cards to the pod (`Vendor.allocated`). Untrusted: any user may write it.
     allocated: dict[str, str] = field(default_factory=dict)

@@ -28,6 +28,7 @@ from .pools import POOLED, PUBLIC, Pools, amounts_in, by_pool, counted_as, is_ex
 from .queue import ANY, NO_CLASS, Queue, QueuePhase
 from .resources import CPU, MEMORY, Resources, add
 from .rights import Blocking, Limit, Named, Rights, headroom, remaining
+from .sickhardware import SickPolicy, first_policy
 
 #: Volcano's name of the root. An object of that name limits nothing and accepts no work.
 ROOT_QUEUE = QueueName("root")
@@ -306,6 +307,10 @@ class QueueTree(MutableMapping[QueueName, Queue]):
             if name in self._queues:
                 self._run_times[name] = found
         return found
+
+    def sick_policy(self, name: QueueName) -> SickPolicy | None:
+        """What happens to jobs of the queue on sick hardware; None if neither it nor a queue above it states a policy."""
+        return first_policy(queue.annotations for above in self.path(name) if (queue := self.of(above)) is not None)
 
     @property
     def by_model(self) -> bool:

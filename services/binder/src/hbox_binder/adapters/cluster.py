@@ -93,7 +93,7 @@ async def carry_out(
         return await _fence(client, decision, look_first=call.then is not BindOutcome.REVOKED)
     assert isinstance(decision, Evict)
     namespace, name, uid = decision.namespace, decision.pod, decision.pod_uid
-    bounds = {"at_most_s": taken_grace_s, "notice_s": notice_s} if decision.beneficiary else {}
+    bounds = {"at_most_s": taken_grace_s, "notice_s": notice_s} if decision.beneficiary else {"notice_s": decision.notice_s}
     try:
         notice = await notice_of(client, namespace=namespace, name=name, uid=uid, **bounds)
     except HBoxError as e:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hbox_common.events import EvictionReceipt, PodScore
+from hbox_common.events import EvictionReceipt, EvictionRule, PodScore
 from hbox_common.model import JobId, PodUid
 from hbox_common.reasons import code_of
 
@@ -26,9 +26,12 @@ SCHEDULED = "Scheduled"
 FAILED_ALLOCATION = "FailedAllocation"  #: the kubelet refused to admit the pod after the binding
 UNKNOWN_FIELD = "UnknownField"  #: the spec of the PodGroup has a field that no PodGroup has
 NODE_REJECTED = "VolumeNodeRejected"  #: the provisioner of a claim made no volume for the node that the pod was given
+SICK_HARDWARE = "SickHardware"  #: of pods that leave sick hardware, with the other members of their gang
 PREEMPTED = "Preempted"  #: kube-scheduler's Event reason for victims
 
-_WARNINGS = frozenset({FAILED_SCHEDULING, FAILED_ALLOCATION, NODE_REJECTED, PREEMPTED, GANG_NOT_READ, UNKNOWN_FIELD})
+_WARNINGS = frozenset(
+    {FAILED_SCHEDULING, FAILED_ALLOCATION, NODE_REJECTED, PREEMPTED, SICK_HARDWARE, GANG_NOT_READ, UNKNOWN_FIELD}
+)
 
 #: The API server refuses longer notes.
 MAX_NOTE = 1024
@@ -189,17 +192,17 @@ class Feedback:
 
     def evicted(self, receipt: EvictionReceipt, now: float) -> None:
         """Pods of a job are evicted: Events of the pods and their PodGroup state the beneficiary, the rule, what the job keeps and when they may come back."""
-        pods = len(receipt.pods)
+        pods, reason = len(receipt.pods), SICK_HARDWARE if receipt.rule is EvictionRule.HEALTH else PREEMPTED
         kept = f"{receipt.pods_kept} pods of its job with {receipt.cards_kept} cards stay"
         message = f"{receipt.message} (rule {receipt.rule}); {kept}; it may come back {receipt.returns}"[:MAX_NOTE]
         for one in receipt.pods:
-            write = EventWrite(Kind.POD, one.pod_uid, receipt.namespace, one.pod, PREEMPTED, message, receipt.job)
-            self._successes.put(f"{one.pod_uid}/{PREEMPTED}", write, now, receipt.namespace)
+            write = EventWrite(Kind.POD, one.pod_uid, receipt.namespace, one.pod, reason, message, receipt.job)
+            self._successes.put(f"{one.pod_uid}/{reason}", write, now, receipt.namespace)
         record = self._jobs.known(receipt.job)
         if record is not None and (group := record.group) is not None:
             note = f"{pods} of its pods leave: {message}"[:MAX_NOTE]
-            write = _about_group(group, PREEMPTED, note)
-            self._successes.put(f"{group.uid}/{PREEMPTED}", write, now, group.namespace)
+            write = _about_group(group, reason, note)
+            self._successes.put(f"{group.uid}/{reason}", write, now, group.namespace)
 
     def settled(self, record: Record, now: float) -> None:
         """A job was computed again, or its reason to wait changed."""

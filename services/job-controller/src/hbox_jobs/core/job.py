@@ -32,6 +32,7 @@ from hbox_common.model import (
     QueueName,
     Resources,
 )
+from hbox_common.model.annotations import ON_SICK_HARDWARE
 from hbox_common.model.bounds import INT32_MAX, sanitized
 from hbox_common.model.devices import volcano
 from hbox_common.model.explanation import Outcome
@@ -427,6 +428,14 @@ def gated_of(record: Record, tally: Tally) -> str:
 def preemptable_of(record: Record) -> bool:
     """Whether it may be preempted whatever its queue says of its class: by its PodGroup, or by each of its pods."""
     return (record.group is not None and record.group.preemptable) or 0 < len(record.pods) == record.offered
+
+
+def on_sick_of(record: Record | None, pod: PodView) -> str:
+    """The policy for sick hardware that its PodGroup states, else the pod."""
+    group = record.group if record is not None else None
+    return (group.annotations.get(ON_SICK_HARDWARE, "") if group is not None else "") or pod.annotations.get(
+        ON_SICK_HARDWARE, ""
+    )
 
 
 def counted(priority: int, ceiling: int) -> int:

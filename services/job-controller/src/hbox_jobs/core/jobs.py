@@ -53,6 +53,7 @@ from .job import (
     gang_part,
     gated_of,
     job_of,
+    on_sick_of,
     outcome_of,
     placed_of,
     preemptable_of,
@@ -1028,6 +1029,7 @@ class Jobs:
             preemptable=preemptable_of(record) if record is not None else False,
             priority_class=class_of(record) if record is not None else "",
             created_at=record.group.created_at if record is not None and record.group is not None else pod.created_at,
+            on_sick=on_sick_of(record, pod),
             asks=pod.shape.cards,
             allocated=dict(pod.allocated),
         )

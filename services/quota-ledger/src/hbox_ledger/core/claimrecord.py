@@ -29,6 +29,7 @@ class ClaimRecord:
     decision: Decision = Decision.NONE
     reason: str = ""  #: of an eviction or revocation
     beneficiary: PlanId = PlanId("")  #: of an eviction: the plan for which; over a restart by its nomination
+    notice_s: int = -1  #: of an eviction: see `Evict.notice_s`; not kept over a restart
     blocked: str = ""  #: why its pod may not be evicted now, where the open decision is that; not kept over a restart
     forced: bool = False  #: found bound: counts even where it over-books
     traceparent: str = ""
@@ -57,3 +58,9 @@ class Gang:
     judged: int = field(default=0, compare=False)  #: changes of fabrics by which `bounds` were looked at
     #: unwound since the fabric changed before it began; not kept over a restart
     moved: bool = field(default=False, compare=False)
+    why: str = field(default="", compare=False)  #: it unwinds, if it is not its deadline; not kept over a restart
+
+    @property
+    def reason(self) -> str:
+        """Why it unwinds."""
+        return self.why or f"its gang of {self.min_member} did not start whole in time"

@@ -46,17 +46,21 @@ def send(step: Step, record: ClaimRecord) -> None:
             reason=record.reason,
             beneficiary=record.beneficiary,
             traceparent=record.traceparent,
+            notice_s=record.notice_s,
         )
     )
 
 
-def take_back(state: LedgerState, step: Step, record: ClaimRecord, reason: str, *, beneficiary: PlanId = NO_PLAN) -> None:
-    """Decide that this claim has to end: evict its pod if it is bound, else make sure that it will not be. `beneficiary`: the plan that needs its room."""
+def take_back(
+    state: LedgerState, step: Step, record: ClaimRecord, reason: str, *, beneficiary: PlanId = NO_PLAN, notice_s: int = -1
+) -> None:
+    """Decide that this claim has to end: evict its pod if it is bound, else make sure that it will not be. `beneficiary`: the plan that needs its room;
+    `notice_s`: see `Evict.notice_s`."""
     decision = Decision.EVICT if record.claim.state is ClaimState.POSTED else Decision.REVOKE
     if record.decision is decision or record.claim.id in state.evicting:
         return  # decided already; an eviction that was accepted is on its way (S9)
     record.generation, record.reason, record.sendings = record.generation + 1, reason, 0
-    record.beneficiary = beneficiary
+    record.beneficiary, record.notice_s = beneficiary, notice_s
     if decision is Decision.EVICT:
         state.evicting.add(record)
     state.decide(step, record, decision)

@@ -64,6 +64,7 @@ from .evictions.brake import Brake
 from .evictions.evicted import Evicted
 from .evictions.evicting import Evicting
 from .evictions.nominations import Nominations, places_of, successor_of
+from .evictions.sickhardware import SickHardware
 from .fabrics import Fabrics
 from .records import Records
 from .regrouped import Regrouped
@@ -127,6 +128,7 @@ class LedgerState:
     beneficiaries: Beneficiaries = field(default_factory=Beneficiaries)  #: plans that the evictions make room for
     nominations: Nominations = field(default_factory=Nominations)  #: their nominated places
     evicted: Evicted = field(default_factory=Evicted)  #: jobs that were recently evicted for others
+    sick: SickHardware = field(default_factory=SickHardware)  #: requests of health-monitor, and jobs' policies
     notice_s: int = -1  #: maximum grace period of victims in seconds; -1: the pod's own
     brake: Brake = field(default_factory=Brake)  #: number of recent evictions
     moves: RecentMoves = field(default_factory=RecentMoves)  #: pods that moved within the last hour
@@ -551,6 +553,7 @@ class LedgerState:
             del self.jobs[claim.job]
             self.placed_jobs[job.queue] -= 1
         self.class_quotas.leave(claim, last=not job.live)
+        self.sick.left(claim, last=not job.live)
         if (unplaced := self.unplaced.get(claim.node)) is not None:
             unplaced.pop(claim.pod_uid, None)
             if not unplaced:

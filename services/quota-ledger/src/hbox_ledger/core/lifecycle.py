@@ -12,6 +12,7 @@
     live      any             pod seen elsewhere, or under another claim that was issued   VOID, and a claim as found
     adopted   revoke          outcome BOUND, or CONFLICT that names its node               same; a fact of the pod follows
     adopted   revoke          pod seen there                                               VOID, and a claim as found, with its cards
+    live      none, bind      on hardware that health-monitor took out of use (`health`)   same, evict or revoke, by the job's policy
     POSTED    evict, revoke   outcome EVICTED                                              same, no decision open (its end is evidence)
     POSTED    evict, revoke   outcome GONE                                                 VOID
     POSTED    evict           no pod that it makes room for waits any more                 same, revoke: its eviction is reverted (S7)
@@ -74,6 +75,7 @@ from .claimids import found_claim_id
 from .claimrecord import ClaimRecord, Decision, Gang
 from .decisions import keep, send, take_back
 from .evictions import receipts
+from .evictions.health import leave
 from .foreign_pods import handed_over, proven, renumbered, slices_of
 from .ledgerstate import LedgerState
 from .step import Step
@@ -129,7 +131,7 @@ def outcome(state: LedgerState, step: Step, result: Outcome) -> None:
     elif result.outcome in _STAYS and record.decision is Decision.REVOKE:
         state.stay(step, record)
         if (gang := state.gangs.get(claim.job)) is not None and gang.unwinding:
-            take_back(state, step, record, f"its gang of {gang.min_member} did not start whole in time")
+            take_back(state, step, record, gang.reason)
 
 
 def _blocked(state: LedgerState, step: Step, record: ClaimRecord, why: str) -> None:
@@ -183,6 +185,7 @@ def observed(state: LedgerState, step: Step, fact: PodFact, *, actor: str = "job
         return None
     if fact.ours:
         state.class_quotas.name(fact.job, fact.priority_class)
+        state.sick.note_policy(fact.job, fact.on_sick)
     if record is not None:
         claim = record.claim
         state.suspects.pop(claim.id, None)
@@ -310,12 +313,13 @@ def tick(state: LedgerState, step: Step) -> None:
         if moved or (not gang.unwinding and gang.deadline <= step.now):
             gang.unwinding, gang.moved = True, bool(moved)
             step.gangs[gang.job] = gang
-            reason = moved or f"its gang of {gang.min_member} did not start whole in time"
+            reason = moved or gang.reason
             records = [state.live[claim] for claim in state.jobs[gang.job].live]
             bound = [record for record in records if record.claim.state is ClaimState.POSTED]
             receipts.unwound(state, step, receipts.leaving(state, bound), reason)
             for record in records:
                 take_back(state, step, record, reason)
+    leave(state, step)
     for id in state.beneficiaries.in_vain():
         leaving = state.open.get(id)
         if leaving is not None and leaving.decision is Decision.EVICT and not _unwinds(state, leaving):
@@ -366,7 +370,7 @@ def _posted(state: LedgerState, step: Step, record: ClaimRecord, *, actor: str, 
         gang.unwinding = gang.moved = False
         step.gangs[gang.job] = gang
     if gang.unwinding:
-        take_back(state, step, record, f"its gang of {gang.min_member} did not start whole in time")
+        take_back(state, step, record, gang.reason)
     elif state.jobs[gang.job].posted + gang.finished >= gang.min_member:
         _end(state, step, gang)
 

@@ -104,6 +104,12 @@ def unwound(state: LedgerState, step: Step, records: Sequence[ClaimRecord], mess
         _write(state, step, job, own, EvictionRule.GANG_DEADLINE, message, "when there is room for the whole gang")
 
 
+def for_health(state: LedgerState, step: Step, records: Sequence[ClaimRecord], message: str, *, notice_s: int) -> None:
+    """Write the receipts of pods on sick hardware, and of the other members of their gangs."""
+    for job, own in _by_job(records).items():
+        _write(state, step, job, own, EvictionRule.HEALTH, message, "at once, on other hardware", notice_s=notice_s)
+
+
 def _by_job(records: Iterable[ClaimRecord]) -> dict[JobId, list[ClaimRecord]]:
     found: dict[JobId, list[ClaimRecord]] = {}
     for record in records:
@@ -122,6 +128,7 @@ def _write(  # noqa: PLR0917  # pods, rule and texts of a receipt
     *,
     plan: Plan | None = None,
     moved: Mapping[ClaimId, NodeName] | None = None,
+    notice_s: int = -1,
 ) -> None:
     going = {record.claim.id for record in records}
     stay = [state.live[id].claim for id in state.jobs[job].live if id not in going and id not in state.evicting]
@@ -146,7 +153,7 @@ def _write(  # noqa: PLR0917  # pods, rule and texts of a receipt
             message=message,
             returns=returns,
             at=step.now,
-            notice_s=state.notice_s if plan is not None else -1,
+            notice_s=state.notice_s if plan is not None else notice_s,
         )
     )
     receipt = step.receipts[-1]

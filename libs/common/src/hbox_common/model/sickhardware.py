@@ -1,0 +1,36 @@
+"""What happens to jobs on sick hardware, by annotation of the job or of its queue."""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from hbox_common.errors import InvalidRequest
+
+from .annotations import ON_SICK_HARDWARE
+
+
+class SickPolicy(StrEnum):
+    RESTART = "restart"  #: the whole gang ends at the verdict and starts elsewhere
+    CHECKPOINT = "checkpoint"  #: as restart, but its pods get the time that they declare for a checkpoint (`hbox.io/checkpoint-on-notice`)
+    SHRINK = "shrink"  #: only pods on the hardware end, if the gang keeps its minimum; else as restart
+    IGNORE = "ignore"  #: the job stays
+
+
+def sick_policy(annotations: Mapping[str, str]) -> SickPolicy | None:
+    """The policy that these annotations state; None if they state none, or an unknown one."""
+    try:
+        return SickPolicy(annotations.get(ON_SICK_HARDWARE, ""))
+    except ValueError:
+        return None
+
+
+def first_policy(path: Iterable[Mapping[str, str]]) -> SickPolicy | None:
+    """The policy from the annotations of a queue and its ancestors, the queue's own first."""
+    return next(filter(None, map(sick_policy, path)), None)
+
+
+def check_sick_policy(annotations: Mapping[str, str]) -> None:
+    """Raises InvalidRequest for an unknown policy."""
+    if ON_SICK_HARDWARE in annotations and sick_policy(annotations) is None:
+        raise InvalidRequest(
+            f"{ON_SICK_HARDWARE} is {annotations[ON_SICK_HARDWARE][:64]!r}", hint=f"it may be {', '.join(SickPolicy)}"
+        )

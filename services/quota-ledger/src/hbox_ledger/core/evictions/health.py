@@ -1,0 +1,86 @@
+"""Evictions from sick hardware (ADR 109): health-monitor names the hardware, the ledger decides which pods leave it.
+
+A request stands until health-monitor withdraws it, and each turn of the clock applies it to the pods that are there: nothing is lost or done twice if either
+program restarts. A gang of two or more ends whole: it unwinds like a gang that did not start in time, so that no plan is accepted for it until its last pod is
+gone, and refused evictions are repeated. The verdict keeps the successors off the hardware.
+"""
+
+from hbox_common.events import HealthEvictionAsked
+from hbox_common.model import Claim, ClaimState, JobId, NodeState
+from hbox_common.model.devices import short_cards
+from hbox_common.model.sickhardware import SickPolicy
+
+from ..claimrecord import ClaimRecord, Decision, Gang
+from ..decisions import take_back
+from ..ledgerstate import LedgerState
+from ..step import Step
+from . import receipts
+
+
+def leave(state: LedgerState, step: Step) -> None:
+    """Decide the evictions that the standing requests demand now."""
+    for asked in list(state.sick.requests()):
+        for job, records in _jobs_on(state, asked).items():
+            if not _leave(state, step, asked, job, records):
+                return
+
+
+def _jobs_on(state: LedgerState, asked: HealthEvictionAsked) -> dict[JobId, list[ClaimRecord]]:
+    """Claims of HBox's jobs on the hardware, by job. Pods of other schedulers are left to these."""
+    node = state.nodes.get(asked.node)
+    found: dict[JobId, list[ClaimRecord]] = {}
+    for id in state.with_cards.get(asked.node, ()):
+        record = state.live[id]
+        if record.claim.queue and _uses(record.claim, asked, node):
+            found.setdefault(record.claim.job, []).append(record)
+    return found
+
+
+def _uses(claim: Claim, asked: HealthEvictionAsked, node: NodeState | None) -> bool:
+    if not asked.cards:
+        return True
+    ids = {s.card for s in claim.slices}
+    if node is not None:
+        cards = [card for s in claim.slices if (card := node.known_card(s.card)) is not None]
+        ids |= {card.id for card in cards} | {card.parent_id for card in cards}
+    return not ids.isdisjoint(asked.cards)
+
+
+def _leave(state: LedgerState, step: Step, asked: HealthEvictionAsked, job: JobId, there: list[ClaimRecord]) -> bool:
+    """Evict what has to leave of one job. False: evictions are paused."""
+    policy = state.sick.policy(job) or state.queues.sick_policy(there[0].claim.queue) or asked.policy
+    live = [state.live[id] for id in state.jobs[job].live]
+    least = max(record.claim.min_member for record in live)
+    shrinks = policy is SickPolicy.SHRINK and len(live) - len(there) >= least
+    whole = least > 1 and not shrinks
+    records = [record for record in (live if whole else there) if _stays(state, record)]
+    if policy is SickPolicy.IGNORE or not records:
+        return True
+    if not state.sick.due((record.claim.id for record in records), step.now, rate=state.clock_rate):
+        return True
+    bound = [record for record in records if record.claim.state is ClaimState.POSTED]
+    if state.brake.refusal(len(bound), live=len(state.live), now=step.now) is not None:
+        return False
+    reason = _reason(asked)
+    notice_s = state.sick.notice_s if policy is SickPolicy.CHECKPOINT else -1
+    receipts.for_health(state, step, bound, reason, notice_s=notice_s)
+    if whole:
+        _unwind(state, step, job, least, reason)
+    for record in records:
+        take_back(state, step, record, reason, notice_s=notice_s)
+    return True
+
+
+def _stays(state: LedgerState, record: ClaimRecord) -> bool:
+    return record.claim.id not in state.evicting and record.decision is not Decision.REVOKE
+
+
+def _unwind(state: LedgerState, step: Step, job: JobId, least: int, why: str) -> None:
+    gang = state.gangs.get(job) or Gang(job, least, deadline=step.now)
+    gang.unwinding, gang.why = True, why
+    state.gangs[job] = step.gangs[job] = gang
+
+
+def _reason(asked: HealthEvictionAsked) -> str:
+    part = f"{short_cards(asked.cards)} of node" if asked.cards else "node"
+    return f"{part} {asked.node} is sick: {asked.reason or 'unknown fault'} (incident {asked.incident})"

@@ -1,0 +1,186 @@
+"""Requests of health-monitor: which pods leave sick hardware, together with which others, and when. Two nodes with two cards each."""
+
+from dataclasses import replace
+
+import pytest
+
+from hbox_common.events import BindOutcome, EvictionRule, EvictKind, HealthEvictionAsked
+from hbox_common.model import CardId, JobId, NodeName, PodPhase, Queue, QueueName
+from hbox_common.model.annotations import ON_SICK_HARDWARE
+from hbox_common.model.devices import card_id
+from hbox_common.model.sickhardware import SickPolicy
+from hbox_ledger.core.step import Step
+
+from .conftest import World
+
+A = NodeName("a")
+SICK = (card_id("a-0"),)
+
+
+def asks(
+    world: World, *, ended: bool = False, cards: tuple[CardId, ...] = SICK, policy: SickPolicy = SickPolicy.RESTART
+) -> None:
+    world.state.sick.put(HealthEvictionAsked(node=A, incident="i1", cards=cards, reason="XID 79", policy=policy, ended=ended))
+
+
+def gang(world: World, *, min_member: int = 2) -> None:
+    """Three pods of one job: on the sick card, next to it, and on node b. And a neighbour on node b."""
+    places = [("g0", "a", [world.card(0)]), ("g1", "a", [world.card(1)]), ("g2", "b", [world.card(0)])]
+    world.commits(world.plan("p", *places, job="gang", min_member=min_member))
+    world.commits(world.plan("q", ("other", "b", [world.card(1)])))
+    for pod in ("g0", "g1", "g2", "other"):
+        world.outcome(pod, BindOutcome.BOUND, at=str(world.claim(pod).node))
+
+
+def states(world: World, policy: str) -> None:
+    """The job's annotation."""
+    world.see(replace(world.fact("g0", "a", slices=[world.on("a", 0)], job="gang"), on_sick=policy))
+
+
+def evicted(step: Step) -> set[str]:
+    return {one.pod for one in step.evictions if one.kind is EvictKind.EVICT}
+
+
+def test_a_gang_leaves_sick_hardware_whole_and_its_neighbours_stay(world: World) -> None:
+    gang(world)
+    asks(world)
+    step = world.wait(1)
+    assert evicted(step) == {"g0", "g1", "g2"}
+    [receipt] = step.receipts
+    assert (receipt.rule, {pod.pod for pod in receipt.pods}, receipt.pods_kept) == (EvictionRule.HEALTH, {"g0", "g1", "g2"}, 0)
+    assert receipt.message == "a-0 of node a is sick: XID 79 (incident i1)"
+
+
+def test_a_request_that_stands_evicts_once(world: World) -> None:
+    gang(world)
+    asks(world)
+    world.wait(1)
+    asks(world)
+    for _ in range(3):
+        step = world.wait(1)
+        assert (step.evictions, step.receipts) == ([], [])
+
+
+def test_no_plan_of_the_gang_is_accepted_before_its_last_pod_is_gone(world: World) -> None:
+    gang(world)
+    asks(world)
+    world.wait(1)
+    for pod in ("g0", "g1"):
+        world.see(world.fact(pod, "a", PodPhase.GONE))
+    successors = world.plan("r", ("n0", "a", [world.card(1)]), ("n1", "a", [world.card(1)]), job="gang", min_member=2)
+    assert world.refuses(successors) == "GangIncomplete"
+    world.see(world.fact("g2", "b", PodPhase.GONE))
+    world.commits(world.plan("s", ("n0", "a", [world.card(1)]), ("n1", "b", [world.card(0)]), job="gang", min_member=2))
+
+
+def test_a_pod_of_no_gang_leaves_alone(world: World) -> None:
+    gang(world, min_member=1)
+    asks(world)
+    assert evicted(world.wait(1)) == {"g0"}
+
+
+def test_a_member_that_is_still_being_bound_leaves_with_its_gang(world: World) -> None:
+    places = [("g0", "a", [world.card(0)]), ("g1", "b", [world.card(1)])]
+    world.commits(world.plan("p", *places, job="gang", min_member=2))
+    world.outcome("g0", BindOutcome.BOUND, at="a")
+    asks(world)
+    assert {(one.pod, one.kind) for one in world.wait(1).evictions} == {("g0", EvictKind.EVICT), ("g1", EvictKind.REVOKE)}
+    [late] = world.outcome("g1", BindOutcome.BOUND, at="b").evictions
+    assert (late.kind, late.reason) == (EvictKind.EVICT, "a-0 of node a is sick: XID 79 (incident i1)")
+
+
+@pytest.mark.parametrize(
+    ("word", "leave"),
+    [("restart", {"g0", "g1", "g2"}), ("checkpoint", {"g0", "g1", "g2"}), ("shrink", {"g0"}), ("ignore", set()), ("x", set())],
+)
+def test_the_jobs_annotation_decides_and_an_unknown_word_counts_for_nothing(world: World, word: str, leave: set[str]) -> None:
+    gang(world)
+    states(world, word)
+    asks(world, policy=SickPolicy.IGNORE)
+    assert evicted(world.wait(1)) == leave
+
+
+def test_a_gang_at_its_minimum_does_not_shrink_but_restarts(world: World) -> None:
+    gang(world, min_member=3)
+    states(world, "shrink")
+    asks(world)
+    assert evicted(world.wait(1)) == {"g0", "g1", "g2"}
+
+
+def test_the_queues_annotation_counts_for_jobs_without_one_and_below_that_queue(world: World) -> None:
+    gang(world)
+    world.state.queues[QueueName("above")] = Queue(QueueName("above"), annotations={ON_SICK_HARDWARE: "ignore"})
+    world.state.queues[QueueName("default")] = Queue(QueueName("default"), parent="above")
+    asks(world)
+    assert evicted(world.wait(1)) == set()
+    states(world, "shrink")
+    assert evicted(world.wait(1)) == {"g0"}
+
+
+def test_only_a_checkpoint_has_a_notice(world: World) -> None:
+    gang(world)
+    states(world, "checkpoint")
+    asks(world)
+    step = world.wait(1)
+    assert {one.notice_s for one in step.evictions} == {600}
+    assert [receipt.notice_s for receipt in step.receipts] == [600]
+
+
+def test_a_request_that_has_ended_evicts_nothing(world: World) -> None:
+    gang(world)
+    asks(world)
+    asks(world, ended=True)
+    assert evicted(world.wait(1)) == set()
+
+
+def test_a_request_without_cards_concerns_all_cards_of_the_node(world: World) -> None:
+    world.commits(world.plan("p", ("one", "a", [world.card(0)])), world.plan("q", ("two", "b", [world.card(0)])))
+    world.commits(world.plan("r", ("plain", "a", [])))
+    for pod in ("one", "two", "plain"):
+        world.outcome(pod, BindOutcome.BOUND, at=str(world.claim(pod).node))
+    asks(world, cards=())
+    assert evicted(world.wait(1)) == {"one"}
+
+
+def test_pods_of_a_mig_instance_leave_with_its_card(world: World) -> None:
+    node = world.state.nodes[A]
+    instance = replace(node.cards[0], uuid="MIG-1", parent="a-0")
+    world.state.know(A, state=replace(node, cards=(instance, node.cards[1])))
+    world.commits(world.plan("p", ("one", "a", [replace(world.card(0), card=instance.id)])))
+    world.outcome("one", BindOutcome.BOUND, at="a")
+    asks(world)
+    assert evicted(world.wait(1)) == {"one"}
+
+
+def test_pods_of_other_schedulers_stay(world: World) -> None:
+    world.see(world.fact("foreign", "a", slices=[world.on("a", 0)], ours=False))
+    asks(world)
+    assert evicted(world.wait(1)) == set()
+
+
+def test_an_eviction_that_a_budget_refuses_is_tried_again_after_a_minute(world: World) -> None:
+    gang(world, min_member=1)
+    asks(world)
+    assert evicted(world.wait(1)) == {"g0"}
+    world.blocked("g0", generation=2)
+    world.outcome("g0", BindOutcome.BOUND, at="a")
+    assert evicted(world.wait(30)) == set()
+    assert evicted(world.wait(31)) == {"g0"}
+
+
+def test_evictions_wait_while_evictions_are_paused(world: World) -> None:
+    gang(world)
+    world.state.brake.most = 1
+    world.state.brake.refusal(1, live=4, now=world.now)
+    asks(world)
+    assert evicted(world.wait(1)) == set()
+    assert world.state.brake.paused
+    assert evicted(world.wait(300)) == {"g0", "g1", "g2"}
+
+
+def test_policies_are_kept_only_for_jobs_with_claims(world: World) -> None:
+    gang(world)
+    states(world, "ignore")
+    for pod, where in (("g0", "a"), ("g1", "a"), ("g2", "b")):
+        world.see(world.fact(pod, where, PodPhase.GONE))
+    assert world.state.sick.policy(JobId("gang")) is None
