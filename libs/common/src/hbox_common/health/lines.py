@@ -18,7 +18,7 @@ from .sxid import parse_sxid
 from .xid import parse_xid
 
 #: A message without any of these is no event: the check that the reader of a busy log pays for each line.
-WORDS = (
+MARKS = (
     "NVRM: ",
     "SXid (",
     "mlx5_core ",
@@ -82,7 +82,7 @@ class KernelLog:
         if int(found[1]) >> 3 != 0:
             return out
         text = found[5].partition("\n")[0]
-        if not any(word in text for word in WORDS):
+        if not any(word in text for word in MARKS):
             return out + (self.flush() if self._held else [])
         stamp: Record = {"seq": seq, "at": int(found[3]) / 1e6}
         lines = text.replace("\\x0a", "\n").split("\n")
@@ -100,7 +100,7 @@ class KernelLog:
 
     def line(self, line: str) -> list[Record]:
         """One line of text, with any prefix."""
-        if not any(word in line for word in WORDS):
+        if not any(word in line for word in MARKS):
             return self.flush() if self._held else []
         line = line[:_LONGEST].rstrip("\r\n")
         if line.startswith("{"):

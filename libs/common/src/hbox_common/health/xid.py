@@ -11,7 +11,7 @@ from typing import Any
 from .records import Record, pci_of
 
 #: nvmlDeviceGpuRecoveryAction_t by the words of XID 154, which differ by driver.
-ACTION_WORDS = {
+ACTION_NAMES = {
     "none": 0,
     "gpu reset required": 1,
     "gpu reset": 1,
@@ -143,7 +143,7 @@ def _action(text: str) -> int | None:
     """The number; the words only where the driver prints no number."""
     if number := _HEX.search(text):
         return int(number[0], 16)
-    return ACTION_WORDS.get(" ".join(text.strip(" ().,\n").lower().split()))
+    return ACTION_NAMES.get(" ".join(text.strip(" ().,\n").lower().split()))
 
 
 def _cause(rest: str) -> dict[str, Any]:

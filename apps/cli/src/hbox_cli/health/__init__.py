@@ -1,0 +1,1 @@
+"""`hbox health judge`: inputs in files, judged as health-monitor judges them."""

@@ -1,0 +1,129 @@
+"""Files of `hbox health judge`: a case (YAML with kind, context and input), or a plain file whose kind its content shows."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hbox_common.errors import InvalidRequest, NotFound
+from hbox_common.health.lines import MARKS
+from hbox_common.visible import visible
+
+CASE_KINDS = ("xid-line", "sxid-line", "nvml", "dcgm", "ib", "nccl", "story")
+#: Plain files by the input of a case that they are, and the case's kind.
+PLAIN_KINDS = {
+    "kmsg": "xid-line",
+    "dev_kmsg": "xid-line",
+    "journal": "xid-line",
+    "fabricmanager_log": "sxid-line",
+    "metrics": "dcgm",
+    "output": "nccl",
+    "pairs": "nccl",
+    "node": "nvml",
+}
+
+_RAW = re.compile(r"^(?:!EPIPE|\d+,\d+,\d+,[^;\n]*;)", re.MULTILINE)
+_KERNEL = re.compile(r"^(?:kernel: |<\d+>|\[ *\d+\.\d+\]|\[\w{3} \w{3} +\d+ |\w+ *:\w+ *: |.* kernel: )", re.MULTILINE)
+_LARGEST = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    name: str  #: the id of a case; the path of a plain file
+    kind: str
+    input: Mapping[str, Any]
+    context: Mapping[str, Any] = field(default_factory=dict)
+    times: tuple[Mapping[str, Any], ...] = ()  #: what `expect.at` names: the times, and what is asked at each
+
+
+def read_case(path: Path, *, kind: str | None = None, context: Mapping[str, Any] | None = None) -> Case:
+    """The case in a file. Raises NotFound or InvalidRequest, which name file and line. kind: of a plain file, else found by content."""
+    text = _read(path)
+    if kind is None and path.suffix in {".yaml", ".yml"}:
+        return _case(path, text)
+    shape = kind or _kind_of(path, text)
+    content: Any = _document(path, text) if shape == "node" else text
+    return Case(str(path), PLAIN_KINDS[shape], {shape: content}, context or {})
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
+    except FileNotFoundError:
+        raise NotFound(f"{path}: no such file") from None
+    except OSError as e:
+        raise InvalidRequest(f"{path}: {e.strerror}") from None
+    if len(content) > _LARGEST:
+        raise InvalidRequest(f"{path}: larger than {_LARGEST >> 20} MiB")
+    return content.decode(errors="replace")
+
+
+def _case(path: Path, text: str) -> Case:
+    try:
+        root = yaml.compose(text, Loader=yaml.CSafeLoader)
+        document = yaml.load(text, Loader=yaml.CSafeLoader)
+    except (yaml.YAMLError, RecursionError, ValueError) as e:
+        mark = getattr(e, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise InvalidRequest(f"{path}{where}: invalid YAML: {visible(str(getattr(e, 'problem', e)))}") from None
+    if not isinstance(document, dict):
+        raise InvalidRequest(f"{path}, line 1: not a case: a mapping with kind and input is expected")
+
+    def invalid(key: str, what: str) -> InvalidRequest:
+        return InvalidRequest(f"{path}, line {_line(root, key)}: {what}")
+
+    kind, given, context = document.get("kind"), document.get("input"), document.get("context", {})
+    if kind not in CASE_KINDS:
+        raise invalid("kind", f"kind: {visible(str(kind))} is not one of {', '.join(CASE_KINDS)}")
+    if not isinstance(given, dict):
+        raise invalid("input", "input: a mapping is expected")
+    if not isinstance(context, dict):
+        raise invalid("context", "context: a mapping is expected")
+    expect = document.get("expect")
+    at = expect.get("at") if isinstance(expect, dict) else None
+    times = tuple(entry for entry in at if isinstance(entry, dict) and "t" in entry) if isinstance(at, list) else ()
+    return Case(str(document.get("id", path.stem)), kind, given, context, times)
+
+
+def _line(root: Any, key: str) -> int:
+    """The line of a key; the first where it is missing."""
+    if isinstance(root, yaml.MappingNode):
+        for name, _ in root.value:
+            if getattr(name, "value", None) == key:
+                return int(name.start_mark.line) + 1
+    return 1
+
+
+def _document(path: Path, text: str) -> Any:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        where = f", line {e.lineno}" if isinstance(e, json.JSONDecodeError) else ""
+        raise InvalidRequest(f"{path}{where}: invalid JSON") from None
+    if not isinstance(document, dict) or not isinstance(document.get("gpus"), list):
+        raise InvalidRequest(f"{path}, line 1: not a node: a mapping with gpus is expected")
+    return document
+
+
+def _kind_of(path: Path, text: str) -> str:
+    head = text[: 1 << 16]
+    if head.lstrip().startswith("{"):
+        return "journal" if "_TRANSPORT" in head else "node"
+    if "DCGM_" in head and re.search(r"^DCGM_\w+\{", head, re.MULTILINE):
+        return "metrics"
+    if head.startswith("round,node_a,node_b,"):
+        return "pairs"
+    if "busbw" in head or "# nThread" in head:
+        return "output"
+    if _RAW.search(head):
+        return "dev_kmsg"
+    if "[tid " in head:
+        return "fabricmanager_log"
+    if _KERNEL.search(head) or any(word in text for word in MARKS):
+        return "kmsg"
+    raise InvalidRequest(f"{path}, line 1: neither a kernel log, exporter text nor nccl-tests output; --kind states what it is")
