@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Iterator, Mapping
 from functools import partial
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -18,6 +18,7 @@ from hbox_common.model.annotations import QUEUE_NAME
 
 from ..monitoring.exported import DCGM, KUBERNETES, RULES, exported, metrics_of, of_alone, of_exposition, recorded
 from ..monitoring.promtool import promtool
+from ..openmetrics import families
 from .platform_world import Up, queue, until, up
 
 
@@ -48,6 +49,15 @@ def test_rules_read_what_the_processes_export(metrics: Mapping[str, str]) -> Non
     wanted = frozenset[str]().union(*(metrics_of(rule["expr"]) for group in RULES["groups"] for rule in group["rules"]))
     assert wanted - recorded() - KUBERNETES - DCGM - of_alone() <= there
     assert {name for name in there if name.startswith("hbox_")} <= exported(), "the modules say less than the processes"
+
+
+def test_pages_are_well_formed_in_the_format_that_prometheus_prefers(platform: Up) -> None:
+    health = json.loads((platform.state / "platform.json").read_text())["health"]
+    pages = [f"{url}/metrics" for url in health.values()]
+    for url in (*pages, f"{health['quota-ledger']}/metrics/queues", f"{health['job-controller']}/metrics/queues"):
+        with urlopen(Request(url, headers={"Accept": "application/openmetrics-text; version=1.0.0"}), timeout=10) as answer:
+            assert answer.headers["Content-Type"].startswith("application/openmetrics-text"), url
+            assert families(answer.read().decode()), url
 
 
 def test_each_process_says_who_it_is_and_whether_it_acts(metrics: Mapping[str, str]) -> None:

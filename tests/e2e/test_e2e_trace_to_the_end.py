@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -16,6 +17,7 @@ from hbox_cli.services import SERVICES
 from hbox_common.kube import EVENTS, NODES, PODGROUPS, PODS, KubeClient
 from hbox_common.model.annotations import RUN_SECONDS, TRACE_ID
 
+from ..openmetrics import exemplars
 from .collector import Collector, Seen, collector
 from .platform_world import Up, hbox, until, up
 from .traced_jobs import node, pod, traces
@@ -64,6 +66,7 @@ class Story:
     why: str  #: of the waiter, as `hbox why` prints it
     events: list[dict[str, Any]]  #: Kubernetes' own
     addresses: dict[str, Any]  #: of platform.json
+    metrics: dict[str, str]  #: of binder and quota-ledger, in OpenMetrics
     second: str  #: what a second `hbox up` on the same ports prints
 
 
@@ -92,7 +95,22 @@ async def play(running: Up, got: Collector) -> Story:
         until(lambda: seen(got, "waiter", "job"), timeout_s=60, what="the waiter's end")
         until(lambda: seen(got, "victim", "run"), timeout_s=30, what="the end of the victim's run")
         events = (await client.json("GET", EVENTS.path("default")))["items"]
-    return Story(traces(got), why, events, json.loads((running.state / "platform.json").read_text()), second)
+    addresses = json.loads((running.state / "platform.json").read_text())
+    pages = {"binder": "metrics", "quota-ledger": "metrics/queues"}
+    metrics = {name: openmetrics(f"{addresses['health'][name]}/{page}") for name, page in pages.items()}
+    return Story(traces(got), why, events, addresses, metrics, second)
+
+
+def openmetrics(url: str) -> str:
+    """Asked twice: a series begins with 0 in its first text, and the text is kept for some seconds."""
+    request = Request(url, headers={"Accept": "application/openmetrics-text"})
+
+    def read() -> str:
+        with urlopen(request, timeout=10) as answer:
+            text: str = answer.read().decode()
+        return text if "trace_id" in text else ""
+
+    return str(until(read, timeout_s=20, what="exemplars"))
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +163,14 @@ def test_why_and_events_name_the_trace(story: Story) -> None:
     named = {(one["involvedObject"]["name"], one["metadata"].get("annotations", {}).get(TRACE_ID)) for one in story.events}
     of = {name: spans[0].trace for name, spans in story.spans.items()}
     assert named == {("waiter", of["waiter"]), ("evictor", of["evictor"]), ("victim", of["victim"]), ("victim-0", of["victim"])}
+
+
+def test_histograms_have_traces_of_jobs_as_exemplars(story: Story) -> None:
+    traced = {spans[0].trace for spans in story.spans.values()}
+    for name, family in (("binder", "hbox_binder_bind_seconds"), ("quota-ledger", "hbox_queue_submit_to_bound_seconds")):
+        found = set(exemplars(story.metrics[name], family).values())
+        assert found, name
+        assert found <= traced, name
 
 
 def test_fixed_ports_are_in_the_documented_order(story: Story) -> None:

@@ -4,16 +4,21 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from hbox_common.events import BindOutcome
-from hbox_common.model import CardQuota, Generation, HyperNode, NodeName, Queue, QueueName, Verdict, in_pool
+from hbox_common.model import CardQuota, Generation, HyperNode, JobId, NodeName, Queue, QueueName, Verdict, in_pool
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.pools import POOL
+from hbox_common.model.traceids import trace_id_of, traceparent_of
+from hbox_common.telemetry import tracing
+from hbox_common.telemetry.series import openmetrics
 from hbox_ledger.core.cardstates import NodeCards, cards_on
 from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.queuemetrics import FAMILIES, QueueMetrics
 
 from ...jobterms import terms
+from ...openmetrics import exemplars
 from .conftest import World, node
 from .test_nominations import leaves, nominated
 from .test_preemption_rights import asks, full
@@ -187,13 +192,27 @@ async def test_time_to_bind_is_counted_once_the_minimum_of_a_gang_is_bound(world
     world.commits(gang)
     for pod, node_name in (("p0", "a"), ("p1", "b")):
         step = world.outcome(pod, BindOutcome.BOUND, at=node_name)
-        assert step.bound == ([] if pod == "p0" else [("train", 30.0)])
+        assert step.bound == ([] if pod == "p0" else [("train", "gang", 30.0)])
     metrics.committed(step, world.state.queues)
     await series(world, metrics)
     found = await again(world, metrics)
     name = "hbox_queue_submit_to_bound_seconds"
-    assert [found[f'{name}_bucket{{queue="train",le="{le}"}}'] for le in ("10", "60", "+Inf")] == [0, 1, 1]
+    assert [found[f'{name}_bucket{{queue="train",le="{le}"}}'] for le in ("10.0", "60.0", "+Inf")] == [0, 1, 1]
     assert (found[f'{name}_sum{{queue="train"}}'], found[f'{name}_count{{queue="train"}}']) == (30, 1)
+
+
+async def test_time_to_bind_has_the_trace_of_a_job_as_exemplar(world: World) -> None:
+    metrics = QueueMetrics(clock=lambda: world.now)
+    tracing.setup("quota-ledger", "1", exporter=InMemorySpanExporter(), environ={})
+    try:
+        world.commits(world.plan("job", ("p0", "a", [world.card(0)])))
+        metrics.committed(world.outcome("p0", BindOutcome.BOUND, at="a"), world.state.queues)
+    finally:
+        tracing.shutdown()
+    await series(world, metrics)
+    metrics._rendered_at = float("-inf")
+    found = exemplars(openmetrics(await metrics.text(lambda: world.state)).decode())
+    assert set(found.values()) == {trace_id_of(traceparent_of(JobId("job")))}
 
 
 async def test_nodes_and_leaf_groups_of_gangs_are_compared_with_the_least(world: World) -> None:

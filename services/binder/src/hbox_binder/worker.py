@@ -12,7 +12,7 @@ from hbox_common.events import Bind, BindDecided, EvictDecided, NodeRests, NodeS
 from hbox_common.kube import KubeClient
 from hbox_common.model import DecisionId, NodeName
 from hbox_common.runtime import Condition
-from hbox_common.telemetry import within
+from hbox_common.telemetry import exemplar, within
 
 from . import metrics
 from .adapters.cluster import carry_out
@@ -182,7 +182,7 @@ class Worker:
             match effect:
                 case Start():
                     if effect.lock_wait_s is not None:
-                        metrics.LOCK_WAIT_S.observe(effect.lock_wait_s)
+                        metrics.LOCK_WAIT_S.observe(effect.lock_wait_s, exemplar(effect.call.decision.traceparent))
                     self._group.create_task(self._call(effect.call))
                 case Unlock():
                     self._group.create_task(self._unlock(effect.bind))
@@ -234,7 +234,7 @@ class Worker:
         took_s = monotonic_s() - clock
         metrics.CALL_S[call.verb].observe(took_s)
         if call.verb is Verb.BIND:
-            metrics.BIND_S.observe(took_s)
+            metrics.BIND_S.observe(took_s, exemplar(call.decision.traceparent))
         self._trace(call, started, took_s)
         if answer.not_allowed:
             self._lacking[call.verb] = answer.message, monotonic_s()

@@ -15,6 +15,8 @@ from typing import TypeVar
 
 from hbox_common.clock import Clock, monotonic_s
 from hbox_common.model import QueueName, QueueTree
+from hbox_common.model.traceids import traceparent_of
+from hbox_common.telemetry import decided, exemplar, recording
 from hbox_common.telemetry.series import Counters, Family, Histogram, Row, head, lines
 
 from .core import queuecards
@@ -95,8 +97,9 @@ class QueueMetrics:
 
     def committed(self, step: Step, tree: QueueTree) -> None:
         """Count the evictions and the bound jobs of a committed turn."""
-        for queue, seconds in step.bound:
-            self._bound[self.label(tree, queue)].add(max(seconds, 0.0))
+        for queue, job, seconds in step.bound:
+            trace = exemplar(decided(traceparent_of(job))) if recording() else None
+            self._bound[self.label(tree, queue)].add(max(seconds, 0.0), trace, at=step.now)
         for queue, spread in step.gangs_bound:
             for family, used, least in (
                 (GANG_NODES, spread.nodes, spread.least_nodes),

@@ -16,13 +16,15 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from hbox_common.redaction import redacted
-from hbox_common.telemetry import exposition, gauge
+from hbox_common.telemetry import exposition, gauge, series
 
 from .guarded import Bounds, Guarded
 
 CONDITIONS = gauge("condition", "1 if a readiness condition of /readyz is met, 0 if not", ["condition"])
 
 
+#: The media type of a format that has exemplars. Prometheus prefers it.
+OPENMETRICS = "application/openmetrics-text"
 #: Connections at a time. One kubelet, Prometheus and a few people are fewer.
 MOST_CONNECTIONS = 64
 #: Maximum lifetime of a connection: probes and scrapes open another one.
@@ -146,10 +148,11 @@ class HealthServer:
             report, status=200 if self._health.ready else 503, dumps=lambda o: json.dumps(o, indent=1) + "\n"
         )
 
-    async def _metrics(self, _: web.Request) -> web.Response:
+    async def _metrics(self, request: web.Request) -> web.Response:
         for condition in self._health.conditions.values():
             CONDITIONS.labels(condition.name).set(condition.good)
-        return web.Response(body=exposition(), content_type="text/plain", charset="utf-8")
+        openmetrics = _accepts_openmetrics(request)
+        return _text(exposition(openmetrics=openmetrics), openmetrics=openmetrics)
 
     def _check(self, request: web.Request) -> None:
         """Reject clients that may not read names."""
@@ -167,7 +170,8 @@ class HealthServer:
         self._check(request)
         name = request.match_info["page"]
         if (text := self._health.texts.get(name)) is not None:
-            return web.Response(body=await text(), content_type="text/plain", charset="utf-8")
+            openmetrics = _accepts_openmetrics(request)
+            return _text((series.openmetrics if openmetrics else series.plain)(await text()), openmetrics=openmetrics)
         begin = self._health.pages.get(name)
         if begin is None:
             raise web.HTTPNotFound(text="no such metrics\n")
@@ -186,6 +190,15 @@ class HealthServer:
             return response
         finally:
             self._asked.discard(name)
+
+
+def _accepts_openmetrics(request: web.Request) -> bool:
+    return OPENMETRICS in request.headers.get("Accept", "")
+
+
+def _text(body: bytes, *, openmetrics: bool) -> web.Response:
+    kind = f"{OPENMETRICS}; version=1.0.0" if openmetrics else "text/plain"
+    return web.Response(body=body, headers={"Content-Type": f"{kind}; charset=utf-8"})
 
 
 def _is_loopback(host: str) -> bool:

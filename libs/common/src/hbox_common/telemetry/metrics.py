@@ -12,6 +12,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # an additional, unused series for each counter
 
@@ -39,9 +40,12 @@ def histogram(name: str, help_text: str, labels: Sequence[str] = (), buckets: Se
     return Histogram(f"hbox_{name}", help_text, labels, registry=REGISTRY, buckets=buckets)
 
 
-def exposition() -> bytes:
-    """All metrics as Prometheus text."""
-    return generate_latest(REGISTRY)
+def exposition(*, openmetrics: bool = False) -> bytes:
+    """All metrics in Prometheus's text format, or in that of OpenMetrics, which has exemplars."""
+    if not openmetrics:
+        return generate_latest(REGISTRY)
+    text: bytes = generate_openmetrics(REGISTRY)  # type: ignore[no-untyped-call]
+    return text
 
 
 def escaped(value: str) -> str:

@@ -1,7 +1,9 @@
-"""Series in Prometheus's text format, for pages with more series than a registry should render at once."""
+"""Series in Prometheus's text format, for pages with more series than a registry should render at once. Buckets may have exemplars, as in the format of
+OpenMetrics: `plain` and `openmetrics` make a page of either format of them."""
 
+import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
@@ -11,6 +13,9 @@ from .metrics import escaped
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 #: Labels and value of one series.
 Row: TypeAlias = tuple[Labels, float]
+
+_EXEMPLAR = re.compile(rb' # \{trace_id="[0-9a-f]{32}"\} [^\n]*$', re.MULTILINE)
+_COUNTER_HEAD = re.compile(rb"^# (HELP|TYPE) (\S+)_total ", re.MULTILINE)
 
 
 class Family(NamedTuple):
@@ -42,26 +47,41 @@ class Counters:
 
 
 class Histogram:
-    """One histogram; `bounds`: of its buckets, ascending, without +Inf."""
+    """One histogram; `bounds`: of its buckets, ascending, without +Inf. Each bucket keeps its last exemplar."""
 
-    __slots__ = ("_bounds", "_counts", "_sum")
+    __slots__ = ("_bounds", "_counts", "_exemplars", "_sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds, self._counts, self._sum = bounds, [0] * (len(bounds) + 1), 0.0
+        self._exemplars: dict[int, str] = {}  #: by bucket
 
-    def add(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
+    def add(self, value: float, exemplar: Mapping[str, str] | None = None, *, at: float = 0.0) -> None:
+        """`exemplar`: labels with the `trace_id`; `at`: its time, in seconds since the epoch."""
+        bucket = bisect_left(self._bounds, value)
+        self._counts[bucket] += 1
         self._sum += value
+        if exemplar is not None:
+            self._exemplars[bucket] = f" # {{{_inner(tuple(exemplar.items()))}}} {value:.10g} {at:.3f}"
 
     def text(self, family: Family, labels: Labels) -> str:
         inner = _inner(labels)
-        bounds = (*(f"{bound:.10g}" for bound in self._bounds), "+Inf")
+        bounds = (*(repr(float(bound)) for bound in self._bounds), "+Inf")
         buckets = [
-            f'{family.name}_bucket{{{inner},le="{bound}"}} {count}\n'
-            for bound, count in zip(bounds, accumulate(self._counts), strict=True)
+            f'{family.name}_bucket{{{inner},le="{bound}"}} {count}{self._exemplars.get(bucket, "")}\n'
+            for bucket, (bound, count) in enumerate(zip(bounds, accumulate(self._counts), strict=True))
         ]
         total = f"{family.name}_sum{{{inner}}} {self._sum:.10g}\n{family.name}_count{{{inner}}} {sum(self._counts)}\n"
         return "".join((*buckets, total))
+
+
+def plain(text: bytes) -> bytes:
+    """The page in Prometheus's text format: without exemplars."""
+    return _EXEMPLAR.sub(b"", text)
+
+
+def openmetrics(text: bytes) -> bytes:
+    """The page in OpenMetrics's text format."""
+    return _COUNTER_HEAD.sub(rb"# \1 \2 ", text) + b"# EOF\n"
 
 
 def head(family: Family) -> bytes:

@@ -440,7 +440,7 @@ class LedgerState:
         job = self.jobs[record.claim.job]
         job.posted += 1
         if job.waiting is not None and job.posted >= job.waiting.min_member:
-            step.bound.append((job.waiting.queue, step.now - job.waiting.created_at))
+            step.bound.append((job.waiting.queue, record.claim.job, step.now - job.waiting.created_at))
             if (spread := spread_of([self.live[id].claim for id in job.live], self.nodes, self.fabrics)) is not None:
                 step.gangs_bound.append((job.waiting.queue, spread))
             job.waiting = None

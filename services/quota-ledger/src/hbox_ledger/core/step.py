@@ -89,8 +89,8 @@ class Step:
     refused: list[QueueRefused] = field(default_factory=list)
     binds: list[Bind] = field(default_factory=list)
     evictions: list[Evict] = field(default_factory=list)
-    #: jobs whose minimum of pods is bound for the first time: their queues, and the seconds since their creation
-    bound: list[tuple[QueueName, float]] = field(default_factory=list)
+    #: jobs whose minimum of pods is bound for the first time, with their queues and the seconds since their creation
+    bound: list[tuple[QueueName, JobId, float]] = field(default_factory=list)
     gangs_bound: list[tuple[QueueName, Spread]] = field(default_factory=list)  #: the gangs with whole cards among them
     receipts: list[EvictionReceipt] = field(default_factory=list)  #: published to the owners of evicted pods
     leaving: dict[PodUid, int] = field(default_factory=dict)  #: pods whose evictions were accepted -> grace period in seconds
