@@ -6,7 +6,7 @@ from typing import Any
 
 from hbox_cli.platform.layout import Layout
 from hbox_cli.session import bus_of
-from hbox_common.events.explain import ExplainAnswer, ExplainRequest, explain_endpoint
+from hbox_common.events.explain import ExplainAnswer, ExplainRequest, endpoint_of
 from hbox_common.kube import PODGROUPS, PODS, KubeClient
 from hbox_common.model import JobId
 from hbox_common.model.explanation import Explanation
@@ -48,7 +48,7 @@ async def explained(running: Up, name: str, what: str, holds: Callable[[Explanat
             if not (ids := await asyncio.to_thread(ids_of)):
                 return None
             request = ExplainRequest(job=JobId(ids[0]))
-            answer = await bus.call("scheduler-core", explain_endpoint(""), request, ExplainAnswer, timeout_s=10)
+            answer = await bus.call("scheduler-core", endpoint_of("explain", ""), request, ExplainAnswer, timeout_s=10)
             return answer.explanation if answer.explanation is not None and holds(answer.explanation) else None
 
         explanation: Explanation = await until(found, f"{name} has {what}", timeout_s=60)

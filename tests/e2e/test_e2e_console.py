@@ -14,7 +14,7 @@ import pytest
 from hbox_common.kube import CONFIGMAPS, NAMESPACES, PODS, QUEUES, KubeClient, apply
 
 from .. import waiting
-from .platform_world import Up, up
+from .platform_world import Up, hbox, up
 
 pytestmark = pytest.mark.e2e
 
@@ -105,6 +105,7 @@ async def test_no_name_of_others_is_in_any_answer(platform: Up) -> None:
         await _tenants(client)
         await until("sixteen run", "/jobs?state=RUNNING,BOUND", lambda found: len(found["items"]) == 16, ADMIN)
         await client.json("POST", PODS.path("mine"), body=_pod("mine-pod", "mine", "mine", 8))
+        await client.json("POST", PODS.path("mine"), body=_pod("small-pod", "mine", "mine", 1))
         await until("a reason", "/jobs", lambda found: any(item["reason"] for item in found["items"]))
         placed = "io.hbox.job.placed.v1"
         await until("events", "/events?limit=500", lambda found: placed in [item["type"] for item in found["items"]], ADMIN)
@@ -119,7 +120,7 @@ async def test_no_name_of_others_is_in_any_answer(platform: Up) -> None:
             assert found == status, (path, body)
             texts.append(json.dumps(body))
         _, every = await ask("/jobs?limit=500", ADMIN)
-        assert len(every["items"]) == 101, "all of them are there"
+        assert len(every["items"]) == 102, "all of them are there"
         _, queues = await ask("/queues")
         assert queues["metadata"]["others"]["queues"] == 101, "the others and `default`, without their names"
         assert queues["metadata"]["others"]["used"]["nvidia.com/gpu"] == 16
@@ -128,6 +129,36 @@ async def test_no_name_of_others_is_in_any_answer(platform: Up) -> None:
         stream.close()
         assert "mine-pod" in "".join(texts)
         assert [name for name in PLANTED if name in "".join(texts)] == []
+
+
+def test_commands_about_one_job_or_node_work_with_a_tenants_rights(platform: Up, tmp_path: Path) -> None:
+    """After the test above: 16 of 100 pods of others run, and anna's waits for a whole node."""
+    token = tmp_path / "token"
+    token.write_text("sandbox:anna")
+    url = json.loads((platform.state / "platform.json").read_text())["console"]
+    access = ("--server", url, "--token-file", str(token))
+    shown = []
+    for status, words, text in (
+        (0, ("why", "mine/mine-pod"), "mine/mine-pod  WAITING"),
+        (0, ("why", "mine/mine-pod", "--node", "node-0001"), "node-0001 fails"),
+        (0, ("why", "mine/mine-pod", "--vs", "mine/small-pod"), "mine/small-pod has not started either"),
+        (0, ("node", "show", "node-0001"), "(another namespace)/(another pod)"),
+        (0, ("node", "show", "node-0001", "--numa"), "(another namespace)/(another pod)"),
+        (0, ("nodes", "--devices"), "node-0002"),
+        (0, ("evictions", "show"), "evictions go on"),
+        (3, ("why", "mine/mine-pod", "--placed"), "mine/mine-pod has no places"),
+        (3, ("why", "mine/mine-pod", "--evicted"), "no eviction of mine/mine-pod is on record"),
+        (4, ("why", f"{PLANTED[0]}/{PLANTED[0]}-pod", "--placed"), "you may not see jobs"),
+        (4, ("why", f"{PLANTED[0]}/{PLANTED[0]}-pod", "--node", "node-0001"), "you may not see jobs"),
+        (4, ("why", "mine/mine-pod", "--vs", f"{PLANTED[0]}/{PLANTED[0]}-pod"), "you may not see jobs"),
+    ):
+        done = hbox(*words, *access)
+        assert (done.returncode, text in done.stdout + done.stderr) == (status, True), (words, done)
+        shown.append(done.stdout + done.stderr.replace(PLANTED[0], ""))  # the refusal repeats what was asked
+    assert [name for name in PLANTED if name in "".join(shown)] == []
+    seen = platform.json("node", "show", "node-0001")
+    assert [name for name in PLANTED if name in json.dumps(seen)], "an operator reads the names from the broker"
+    assert platform.json("evictions", "show") == json.loads(hbox("evictions", "show", *access, "-o", "json").stdout)
 
 
 async def test_running_jobs_stay_listed_after_a_crash_of_job_controller(platform: Up) -> None:

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hbox_cli.platform.layout import Layout
-from hbox_cli.receipts import receipts_of
-from hbox_cli.session import bus_of
+from hbox_cli.session import bus_of, receipts_of
 from hbox_common.clock import run_faster, wall_s
 from hbox_common.errors import NotFound
 from hbox_common.events import EvictionReceipt

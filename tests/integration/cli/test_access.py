@@ -142,6 +142,36 @@ def test_same_program_as_a_plugin_of_kubectl_shows_that_name(alice: User) -> Non
     assert alice.hbox("jobs", program="kubectl-hbox").stderr.startswith("kubectl hbox jobs did not succeed (not allowed,")
 
 
+def test_placement_and_evictions_come_from_the_server(alice: User) -> None:
+    on = {
+        "node": "n1", "pods": ["train-0"], "chosen": {"node": "n1", "total": 5.0, "terms": {"binpack": 5.0}},
+        "runner_up": None, "why": "it is 2 behind",
+    }  # fmt: skip
+    decision = {"plan": "p", "at": 2.0, "policy": "the default policy", "nodes": [on], "made_room": None, "victims": 0}
+    alice.console.items["/jobs/ml/train/placement"] = {"name": "ml/train", "id": "u", "since": 1.0, "decisions": [decision]}
+    lines = alice.hbox("why", "train", "--placed").stdout.splitlines()
+    assert lines[1].startswith("  plan p  1970-01-01T00:00:02.000Z  1 pods on 1 nodes")
+    assert "score      5: binpack 5" in lines[4]
+    receipt = {
+        "at": "1970-01-01T00:00:06Z", "job": "u", "namespace": "ml", "queue": "research", "rule": "reclaim", "pods": [{"pod": "train-0"}],
+        "for": {}, "message": "(another job) takes its place", "kept": {"pods": 0, "cards": 0}, "returns": "soon", "noticeSeconds": None,
+    }  # fmt: skip
+    alice.console.items["/evicted"] = {"name": "ml/train", "receipts": [receipt], "now": [alice.console.jobs[0]]}
+    done = alice.hbox("why", "ml/train", "--evicted")
+    assert "1970-01-01T00:00:06Z  ml/train-0  queue research  rule reclaim" in done.stdout, done
+    assert done.stdout.splitlines()[-1].startswith("now:        ml/train: ")
+    assert alice.console.seen[-1].query["name"] == "ml/train"
+    alice.console.items["/evictions/pause"] = {"paused": True, "message": "1001 evictions", "released": ""}
+    assert alice.hbox("evictions", "show").stdout == "evictions pause: 1001 evictions\n"
+
+
+def test_rules_of_a_node_come_from_the_server(alice: User) -> None:
+    failed = [{"label": "NodeUnschedulable", "code": "NodeUnschedulable"}]
+    alice.console.items["/jobs/ml/train/nodes/n1"] = {"name": "ml/train", "id": "u", "node": "n1", "failed": failed}
+    done = alice.hbox("why", "train", "--node", "n1")
+    assert done.stdout.splitlines()[1:] == ["  n1 fails 1 rule:", "    NodeUnschedulable  Nodes are cordoned"]
+
+
 @pytest.mark.parametrize(("status", "exit_status"), [(401, Exit.NOT_ALLOWED), (403, Exit.NOT_ALLOWED), (404, Exit.NOT_FOUND)])
 def test_refusal_of_the_server_is_reported_in_three_lines(alice: User, status: int, exit_status: Exit) -> None:
     alice.console.status = status

@@ -48,6 +48,7 @@ class World:
     claims: list[Claim] = field(default_factory=list)
     lists: int = 0  #: of jobs that were read
     computed: bool = True
+    paused: str = ""  #: why evictions pause
     console: Console | None = None
     health: Health = field(default_factory=lambda: Health("console"))
 
@@ -59,7 +60,7 @@ class World:
         yield JobsPage(complete=True, computed=self.computed, jobs=tuple(self.jobs), pods=tuple(self.pods), verdicts=verdicts)
 
     async def _claims(self, _: ClaimsAsked) -> AsyncIterator[Event]:
-        yield ClaimsPage(epoch=1, index=1, frozen=False, claims=tuple(self.claims))
+        yield ClaimsPage(epoch=1, index=1, frozen=False, claims=tuple(self.claims), paused=self.paused)
 
     async def node(self, node: NodeState) -> None:
         await self.bus.publish(NodeStateChanged(node=node), node.name)

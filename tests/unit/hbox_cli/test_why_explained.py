@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hbox_cli.explaining import explanation, rules_of_node, show_explanation, show_rules, waiting_text
+from hbox_cli.explaining import explanation, rule_item, rules_of_node, show_explanation, show_rules, waiting_text
 from hbox_common.errors import NotFound, Unavailable
 from hbox_common.events.explain import ExplainAnswer, ExplainRequest, NodeRules
 from hbox_common.model import JobId, NodeName, QueueName
@@ -68,7 +68,7 @@ async def test_lost_explanation_is_reported(capsys: pytest.CaptureFixture[str]) 
 async def test_rules_of_a_node_have_titles(capsys: pytest.CaptureFixture[str]) -> None:
     failed = NodeRules(node=NodeName("n1"), failed=("NodeUnschedulable", "Insufficient cpu", "OfTheMoon"))
     scheduler = Scheduler(ExplainAnswer(node=failed))
-    rules = await rules_of_node(scheduler, JOB, "n1")  # type: ignore[arg-type]
+    rules = [rule_item(label) for label in await rules_of_node(scheduler, JOB, "n1")]  # type: ignore[arg-type]
     assert (scheduler.asked[0][1].node, scheduler.asked[0][1].changes) == ("n1", False)
     assert [rule["code"] for rule in rules] == ["NodeUnschedulable", "InsufficientResource", ""]
     show_rules("n1", rules)

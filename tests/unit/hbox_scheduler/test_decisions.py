@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from hbox_common.model import JobId
+from hbox_common.model.decision import Decision
 from hbox_scheduler.core.explain import decisions as module
-from hbox_scheduler.core.explain.decisions import Decision
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import policy_from
 from hbox_scheduler.core.policy.default import default_conf

@@ -29,8 +29,8 @@ async def explanation(bus: Bus, job: Item) -> Item | None:
     return explanation_item(answer.explanation, job)
 
 
-async def rules_of_node(bus: Bus, job: Item, node: str) -> list[Item]:
-    """All rules that the node fails for a pod of the job, in the order in which reasons are given. Raises NotFound, Unavailable."""
+async def rules_of_node(bus: Bus, job: Item, node: str) -> list[str]:
+    """Labels of all rules that the node fails for a pod of the job, in the order in which reasons are given. Raises NotFound, Unavailable."""
     answer = await _ask(bus, job, node)
     if answer is None:
         raise Unavailable("scheduler-core does not explain nodes", hint="`hbox check` shows its version")
@@ -38,7 +38,7 @@ async def rules_of_node(bus: Bus, job: Item, node: str) -> list[Item]:
         raise NotFound(
             f"{job['name']} does not wait, or there is no node {node}", hint="`hbox nodes` lists nodes, `hbox jobs` jobs"
         )
-    return [rule_item(label) for label in answer.node.failed]
+    return list(answer.node.failed)
 
 
 def rule_item(label: str) -> Item:
@@ -85,7 +85,7 @@ def waiting_text(job: Item) -> str:
 
 
 async def _ask(bus: Bus, job: Item, node: str = "") -> Any:
-    from hbox_common.events.explain import ExplainAnswer, ExplainRequest, explain_endpoint  # noqa: PLC0415
+    from hbox_common.events.explain import ExplainAnswer, ExplainRequest, endpoint_of  # noqa: PLC0415
     from hbox_common.model import NodeName  # noqa: PLC0415
 
     request = ExplainRequest(job=job["id"], changes=not node, node=NodeName(node))
@@ -93,7 +93,7 @@ async def _ask(bus: Bus, job: Item, node: str = "") -> Any:
     for _ in range(ATTEMPTS):
         try:
             return await bus.call(
-                "scheduler-core", explain_endpoint(job.get("shard", "")), request, ExplainAnswer, timeout_s=EXPLAIN_S
+                "scheduler-core", endpoint_of("explain", job.get("shard", "")), request, ExplainAnswer, timeout_s=EXPLAIN_S
             )
         except Unavailable as e:
             if not e.outcome_unknown:  # an older scheduler has no such endpoint; the status of an absent one is shown elsewhere

@@ -15,6 +15,7 @@ from hbox_common.events import (
     ClaimsAsked,
     ClaimsPage,
     Event,
+    EvictionReceipt,
     JobsAsked,
     JobsPage,
     Usage,
@@ -104,3 +105,21 @@ async def ledger_of(bus: Bus) -> ClaimsPage:
 async def claims_of(bus: Bus) -> list[ClaimsPage]:
     """The ledger's live claims, in pages; the first has the queues."""
     return await bus.ask(ClaimsAsked(asker="cli"), ClaimsPage, timeout_s=ASK_S)
+
+
+async def receipts_of(bus: Bus) -> list[EvictionReceipt]:
+    """Receipts of evictions that the broker keeps, oldest first. Raises Unavailable."""
+    found: list[EvictionReceipt] = []
+    read = asyncio.Event()
+
+    async def take(deliveries: Sequence[Delivery]) -> None:
+        found.extend(d.event for d in deliveries if isinstance(d.event, EvictionReceipt))
+
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(bus.follow([EvictionReceipt], take, start=Start.ALL, on_ready=read.set, writers_only=True))
+        try:
+            await asyncio.wait_for(read.wait(), ASK_S)
+        except TimeoutError as e:
+            raise Unavailable(f"the broker did not hand out the receipts within {ASK_S:g} s", hint="hbox check") from e
+        reading.cancel()
+    return found

@@ -179,6 +179,34 @@ class ExplanationDocument(_Model):
     explanation: dict[str, Any] | None
 
 
+class FailedRule(_Model):
+    label: str = Field(description="As in the counts of nodes of an explanation.")
+    code: str = Field(description="Of the reason (`hbox reason ls`); empty: the label has none.")
+
+
+class NodeExplanation(_Model):
+    """The rules that one node fails for a pod of a waiting job, in the order in which reasons are given; none: the node has room."""
+
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["NodeExplanation"]
+    name: str
+    id: str
+    node: str
+    failed: list[FailedRule]
+
+
+class PlacementExplanation(_Model):
+    """The decisions that gave a job its places, oldest first, of those that scheduler-core keeps, as `hbox why --placed -o json` prints them. `since`: when
+    scheduler-core started, in seconds since the epoch. Without the right to list nodes, `runner_up` is null."""
+
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["PlacementExplanation"]
+    name: str
+    id: str
+    since: float
+    decisions: list[dict[str, Any]]
+
+
 class PublicEvent(_Model):
     """A CloudEvent, as on the bus (docs/guides/events.md). `dataschema` names the schema of `data`."""
 
@@ -209,6 +237,48 @@ class Evictions(_Model):
     kind: Literal["EvictionList"]
     metadata: ListMetadata
     items: list[dict[str, Any]]
+
+
+class EvictionExplanation(_Model):
+    """The evictions of a job or pod, and its jobs as they are now, as `hbox why --evicted -o json` prints them."""
+
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["EvictionExplanation"]
+    name: str
+    receipts: list[dict[str, Any]]
+    now: list[Job]
+
+
+class EvictionPause(_Model):
+    """Whether the ledger's rate limit pauses evictions. `released`: the word that resumed them last."""
+
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["EvictionPause"]
+    paused: bool
+    message: str
+    released: str
+
+
+class CardList(_Model):
+    """Cards by node, as `hbox nodes --devices -o json` prints them. A page ends with a node."""
+
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["CardList"]
+    metadata: ListMetadata
+    items: list[dict[str, Any]]
+
+
+class NodeCards(_Model):
+    """One node's cards with the pods that hold them, its NUMA nodes and its kubelet's allocations, as `hbox node show -o json` prints them."""
+
+    model_config = ConfigDict(extra="allow", alias_generator=to_camel)
+
+    api_version: Literal["hbox.io/v1"]
+    kind: Literal["NodeCards"]
+    name: str
+    state: str
+    pool: str
+    cards: list[dict[str, Any]]
 
 
 class UsageList(_Model):

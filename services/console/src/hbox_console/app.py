@@ -78,11 +78,17 @@ class Console:
                 "queue": handlers.queue,
                 "nodes": handlers.nodes,
                 "node": handlers.node,
+                "cards": handlers.cards,
+                "nodeCards": questions.node_cards,
                 "explanation": questions.explanation,
+                "nodeRules": questions.node_rules,
+                "placement": questions.placement,
                 "share": questions.share,
                 "usage": questions.usage,
                 "events": questions.events,
                 "evictions": questions.evictions,
+                "evicted": questions.evicted,
+                "evictionPause": questions.eviction_pause,
             }
             async with ApiServer(
                 answers,

@@ -12,14 +12,20 @@ from pydantic.json_schema import models_json_schema
 
 from .api import (
     BASE,
+    CardList,
     Document,
     EventList,
+    EvictionExplanation,
+    EvictionPause,
     Evictions,
     ExplanationDocument,
     JobDocument,
     JobList,
+    NodeCards,
     NodeDocument,
+    NodeExplanation,
     NodeList,
+    PlacementExplanation,
     Problem,
     QueueDocument,
     QueueList,
@@ -76,9 +82,15 @@ ROUTES: tuple[Route, ...] = (
         {"pool": "Only nodes of this pool.", "limit": _LIMIT, "continue": _CONTINUE},
     ),
     Route("/nodes/{name}", "node", "One node", NodeDocument),
+    Route("/nodes/{name}/cards", "nodeCards", "One node's cards and their holders, its NUMA nodes and kubelet", NodeCards),
+    Route("/cards", "cards", "Cards, by node", CardList, {"limit": _LIMIT, "continue": _CONTINUE}),
     Route(
         "/jobs/{namespace}/{name}/explanation", "explanation", "Why a job waits, and what would start it", ExplanationDocument
     ),
+    Route(
+        "/jobs/{namespace}/{name}/nodes/{node}", "nodeRules", "The rules that a node fails for a waiting job", NodeExplanation
+    ),
+    Route("/jobs/{namespace}/{name}/placement", "placement", "Why a job has its places", PlacementExplanation),
     Route(
         "/share",
         "share",
@@ -105,6 +117,14 @@ ROUTES: tuple[Route, ...] = (
         {"since": "Begin: 90m, 2h, 7d, 2026-11-01 [all that are kept].", "limit": _LIMIT, "continue": _CONTINUE},
     ),
     Route("/evictions", "evictions", "Receipts of evictions of jobs that the client may see", Evictions, {"limit": _LIMIT}),
+    Route(
+        "/evicted",
+        "evicted",
+        "Why pods of a job were evicted, and what the job does now",
+        EvictionExplanation,
+        {"name": "A job's or pod's name, namespace/name, or uid; required."},
+    ),
+    Route("/evictions/pause", "evictionPause", "Whether evictions are paused by their rate limit", EvictionPause),
     Route(
         "/watch",
         "watch",

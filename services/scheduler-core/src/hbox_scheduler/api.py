@@ -5,15 +5,14 @@ from collections.abc import Callable, Sequence
 from pydantic import BaseModel, ConfigDict
 
 from hbox_common.bus import Endpoint
-from hbox_common.events.explain import ExplainAnswer, ExplainRequest, explain_endpoint
+from hbox_common.events.explain import DecisionsAnswer, DecisionsRequest, ExplainAnswer, ExplainRequest, endpoint_of
 from hbox_common.model import JobId, NodeName, QueueName
 from hbox_common.model.consolidation import Mode
-from hbox_common.model.shards import ONE_SHARD
+from hbox_common.model.decision import Decision
 
 from .cardanswer import CardsAnswer, CardsRequest, PodCards
 from .core.cluster.moves import IN_PREVIEW
 from .core.explain.cards import CardReasons
-from .core.explain.decisions import Decision
 from .core.reports import Defragmentation, Proposal
 
 #: Names of pods in one answer; a gang may have thousands.
@@ -22,20 +21,6 @@ MOST_PODS = 100
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class DecisionsRequest(_Model):
-    """A job by its id."""
-
-    job: JobId
-
-
-class DecisionsAnswer(_Model):
-    """The decisions that gave the job places, oldest first, of those that this process took and still keeps. `since`: when it began, in seconds since the
-    epoch."""
-
-    since: float
-    decisions: tuple[Decision, ...]
 
 
 class DefragmentationRequest(_Model):
@@ -127,11 +112,6 @@ def _proposed(one: Proposal, mode: Mode) -> Proposed:
     )
 
 
-def endpoint_of(name: str, shard: str) -> str:
-    """The subject of a shard's scheduler; shard `0`, which has everything if it is the only one, has the plain name."""
-    return name if shard in ("", ONE_SHARD) else f"{name}-{shard}"
-
-
 class Api:
     """Answers from the scheduler's recorded decisions, the moves that it would make, and new searches."""
 
@@ -163,7 +143,7 @@ class Api:
                 DefragmentationAnswer,
                 self.defragmentation,
             ),
-            Endpoint(explain_endpoint(self._shard), explain, ExplainRequest, ExplainAnswer, self.explain),
+            Endpoint(endpoint_of("explain", self._shard), explain, ExplainRequest, ExplainAnswer, self.explain),
         ]
 
     async def defragmentation(self, request: DefragmentationRequest) -> DefragmentationAnswer:  # noqa: ARG002  it has no parameters

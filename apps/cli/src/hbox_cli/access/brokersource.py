@@ -19,6 +19,7 @@ from hbox_common.events import (
 )
 from hbox_common.model import KindRest, LeavingPod, NodeRest, named_models
 from hbox_common.views.cards import card_items
+from hbox_common.views.evictions import about, receipt_item
 from hbox_common.views.firstreport import report_text
 from hbox_common.views.jobs import items_of
 from hbox_common.views.node import node_item
@@ -26,11 +27,11 @@ from hbox_common.views.nodes import node_items, rest_text
 from hbox_common.views.shares import share_document
 
 from ..aio import run
-from ..explaining import explanation
+from ..explaining import explanation, rules_of_node
 from ..output import notify
 from ..platform.layout import Running
 from ..queues import fair_shares, memory_of, models_of, queue_item, queue_items, read
-from ..session import bus_of, claims_of, job_pages, last_values, ledger_of, usage_of
+from ..session import bus_of, claims_of, job_pages, last_values, ledger_of, receipts_of, usage_of
 from .eventfeeds import read_events
 from .jobnames import find
 from .source import Item, Wanted
@@ -63,6 +64,19 @@ class BrokerSource:
 
     def why(self, job: str) -> Item:
         return self._ask(lambda bus: _why(bus, job))
+
+    def placement(self, job: str) -> Item:
+        return self._ask(lambda bus: _placement(bus, job))
+
+    def node_rules(self, job: str, node: str) -> Item:
+        async def ask(bus: Bus) -> Item:
+            found = find(items_of(await job_pages(bus), now=wall_s()), job)
+            return {**found, "failed": await rules_of_node(bus, found, node)}
+
+        return self._ask(ask)
+
+    def evicted(self, name: str) -> Item:
+        return self._ask(lambda bus: _evicted(bus, name))
 
     def queues(self) -> list[Item]:
         found = run(lambda: read(self._running))
@@ -159,12 +173,29 @@ async def _unreported(bus: Bus) -> dict[str, str]:
     return {node.name: report_text(node, wall_s()) for node in sorted(nodes, key=lambda node: node.name) if node.report_due}
 
 
+async def _placement(bus: Bus, job: str) -> Item:
+    from hbox_common.events.explain import DecisionsAnswer, DecisionsRequest, endpoint_of  # noqa: PLC0415  for those who ask
+
+    found = find(items_of(await job_pages(bus), now=wall_s()), job)
+    asked = endpoint_of("decisions", found.get("shard", ""))
+    answer = await bus.call("scheduler-core", asked, DecisionsRequest(job=found["id"]), DecisionsAnswer)
+    return {**found, **answer.model_dump(mode="json")}
+
+
+async def _evicted(bus: Bus, name: str) -> Item:
+    items, kept = items_of(await job_pages(bus), now=wall_s()), await receipts_of(bus)
+    named = [item["id"] for item in items if name in (item["id"], item["name"], item["name"].partition("/")[2])]
+    found = about(kept, name, jobs=named)
+    ids = {*named, *(one.job for one in found)}
+    return {"name": name, "receipts": [receipt_item(one) for one in found], "now": [one for one in items if one["id"] in ids]}
+
+
 def _refusals(rests: Iterable[NodeRest]) -> Iterator[KindRest]:
     return (one for rest in rests for one in rest.refused)
 
 
 async def _cards(bus: Bus, found: Item) -> list[Item]:
-    from hbox_scheduler.api import endpoint_of  # noqa: PLC0415  for those who wait for cards
+    from hbox_common.events.explain import endpoint_of  # noqa: PLC0415  for those who wait for cards
     from hbox_scheduler.cardanswer import CardsAnswer, CardsRequest  # noqa: PLC0415
 
     asked = endpoint_of("cards", found.get("shard", ""))

@@ -27,6 +27,9 @@ T = TypeVar("T")
 JOB = ("name", "id", "queue", "priority", "state", "pods", "placed", "waiting", "cards", "ageSeconds", "reason")
 QUEUE = ("name", "state", "parent", "pools", "home", "used", "deserved", "capability", "pendingJobs", "pendingCards")
 NODE = ("name", "state", "model", "cards", "healthy", "pods", "pool", "used", "allocatable", "reason")
+NODE_CARDS = ("name", "state", "pool", "cards", "parts", "gone", "counts", "links", "identity", "containers", "numa", "kubelet")
+CARD = ("name", "node", "indices", "kind", "model", "health", "slots", "memoryMib", "cores", "owners")
+PAUSE = ("paused", "message", "released")
 SHARE = ("name", "resource", "levels", "models", "pools")
 
 API = "/api/v1"
@@ -62,6 +65,19 @@ class ServerSource:
     def why(self, job: str) -> Item:
         return self._or_objects(lambda: self._why(job), lambda objects: objects.why(job))
 
+    def placement(self, job: str) -> Item:
+        found = self._job(job)
+        return {**found, **self._item(f"{_job_path(found)}/placement", ("since", "decisions"))}
+
+    def node_rules(self, job: str, node: str) -> Item:
+        found = self._job(job)
+        rules = self._item(f"{_job_path(found)}/nodes/{_part(node)}", ("failed",))["failed"]
+        return {**found, "failed": [rule["label"] for rule in rules]}
+
+    def evicted(self, name: str) -> Item:
+        """A name without a namespace may be that of jobs in several: the receipts have the namespace."""
+        return self._item("/evicted", ("name", "receipts", "now"), {"name": name})
+
     def queues(self) -> list[Item]:
         return self._or_objects(self._queues, lambda objects: objects.queues())
 
@@ -82,10 +98,10 @@ class ServerSource:
         return self._items("/nodes", NODE)
 
     def devices(self) -> list[Item]:
-        raise self._not_served("the cards of nodes")
+        return self._items("/cards", CARD)
 
     def node(self, name: str) -> Item:
-        raise self._not_served(f"the cards of {name}")
+        return self._item(f"/nodes/{_part(name)}/cards", NODE_CARDS)
 
     def usage(self, by: "Sequence[UsageKey]", *, since: int, until: int) -> "tuple[list[Usage], list[Budget]]":
         from .served import budgets_of, usage_of  # noqa: PLC0415  the message models take 0.3 s to import
@@ -111,13 +127,7 @@ class ServerSource:
                 time.sleep(POLL_S)
 
     def evictions(self) -> Mapping[str, Any]:
-        raise self._not_served("the rate limit of evictions")
-
-    def _not_served(self, what: str) -> InvalidRequest:
-        return InvalidRequest(
-            f"HBox's HTTP API does not serve {what}",
-            hint="operators: --nats-url URL --nats-seed FILE, or --state FOLDER of `hbox up`",
-        )
+        return self._item("/evictions/pause", PAUSE)
 
     def _jobs(self, wanted: Wanted) -> list[Item]:
         given = {"namespace": wanted.namespace, "queue": wanted.queue, "state": ",".join(wanted.states)}
@@ -144,11 +154,10 @@ class ServerSource:
 
     def _why(self, job: str) -> Item:
         found = self._job(job)
-        namespace, _, name = found["name"].partition("/")
         explanation = None
         if found["waiting"]:
             with suppress(NotFound):  # an older server, or a job that ended meanwhile
-                explanation = self._item(f"/jobs/{_part(namespace)}/{_part(name)}/explanation", ()).get("explanation")
+                explanation = self._item(f"{_job_path(found)}/explanation", ()).get("explanation")
         return {
             "cardReasons": [],
             "latePods": [],
@@ -238,6 +247,11 @@ def _announced(choice: Choice) -> Endpoint:
 
 def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).isoformat()
+
+
+def _job_path(job: Item) -> str:
+    namespace, _, name = job["name"].partition("/")
+    return f"/jobs/{_part(namespace)}/{_part(name)}"
 
 
 def _part(name: str) -> str:

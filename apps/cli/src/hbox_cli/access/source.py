@@ -46,6 +46,19 @@ class Source(Protocol):
         """The job, and what is known of why it waits."""
         ...
 
+    def placement(self, job: str) -> Item:
+        """The job, with `decisions`: those that gave it places, oldest first, of those kept; and `since`: when their scheduler started, seconds since the
+        epoch."""
+        ...
+
+    def node_rules(self, job: str, node: str) -> Item:
+        """The job, with `failed`: labels of all rules that the node fails for a pod of it."""
+        ...
+
+    def evicted(self, name: str) -> Item:
+        """The receipts of evictions of a job or pod of this name, and what the jobs do `now`."""
+        ...
+
     def queues(self) -> list[Item]: ...
 
     def queue(self, name: str) -> Item: ...

@@ -43,11 +43,8 @@ def command(ctx: Context, *, shard: str) -> None:
 
 
 async def _ask(ctx: Context, shard: str) -> dict[str, Any]:
-    from hbox_scheduler.api import (  # noqa: PLC0415  half a second that --help does not need
-        DefragmentationAnswer,
-        DefragmentationRequest,
-        endpoint_of,
-    )
+    from hbox_common.events.explain import endpoint_of  # noqa: PLC0415  half a second that --help does not need
+    from hbox_scheduler.api import DefragmentationAnswer, DefragmentationRequest  # noqa: PLC0415
 
     async with bus_of(running_of(ctx)) as bus:
         asked = endpoint_of("defragmentation", shard)

@@ -1,5 +1,6 @@
 """`hbox why JOB`."""
 
+import os
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,20 +8,15 @@ import click
 
 from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest, NotFound
-from hbox_common.events import EvictionReceipt
-from hbox_common.reasons import waited
-from hbox_common.views.evictions import about, receipt_item
-from hbox_common.views.jobs import items_of
+from hbox_common.reasons import language_of, waited
 
 from .. import receipts
-from ..access import running_of, source_of
-from ..access.jobnames import find
-from ..aio import run
+from ..access import source_of
 from ..context import Context, platform_options
-from ..explaining import rules_of_node, show_explanation, show_rules, waiting_text
+from ..explaining import rule_item, show_explanation, show_rules, waiting_text
 from ..output import duration, put
 from ..placements import show
-from ..session import bus_of, job_pages
+from ..versus import compared
 
 NODES_SHOWN = 8
 LATE_SHOWN = 3
@@ -34,8 +30,9 @@ LATE_SHOWN = 3
 )
 @click.option("--history", is_flag=True, help="Show how long it waited, by code of the reason.")
 @click.option("--node", help="Show all rules that this node fails for a pod of JOB.")
+@click.option("--vs", "other", metavar="JOB", help="Show why this other job has places while JOB waits.")
 @platform_options
-def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: bool, node: str | None) -> None:
+def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: bool, node: str | None, other: str | None) -> None:
     """Explain why JOB waits, or show where it runs. JOB is a job's or a pod's name, namespace/name, or a job's uid.
 
     \b
@@ -45,6 +42,7 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: boo
     hbox why --evicted train-7
     hbox why --history train-7
     hbox why --node node-0003 train-7
+    hbox why --vs eval-3 train-7
 
     For a waiting job: what ends the wait (wait, change or escalate), the code of the reason, who acts, what is needed and available, nodes by rule, and the
     smallest changes of which each starts the job in the examined state. HBOX_LANG=zh prints Chinese.
@@ -56,9 +54,13 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: boo
 
     --history charges each second of waiting to one code, also over evictions and restarts: `1h12m = 8m QueueShareSpent + 52m CardsInUse + 12m Evicted`.
     `hbox reason show CODE` explains a code.
+
+    --vs compares queues, priorities, creation times and places of both jobs, and shows what JOB waits for. It takes the right to see both.
     """
-    if placed + evicted + history + (node is not None) > 1:
-        raise InvalidRequest("--placed, --evicted, --history and --node are separate questions", hint="ask one after the other")
+    if placed + evicted + history + (node is not None) + (other is not None) > 1:
+        raise InvalidRequest(
+            "--placed, --evicted, --history, --node and --vs are separate questions", hint="ask one after the other"
+        )
     if placed:
         _show_placed(ctx, job)
         return
@@ -71,15 +73,15 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: boo
     if node is not None:
         _show_node(ctx, job, node)
         return
+    if other is not None:
+        _show_versus(ctx, job, other)
+        return
     found = source_of(ctx).why(job)
     if not ctx.output.people:
         ctx.output.document("JobExplanation", found)
         return
     _head(found)
-    if found["explanation"] is None:
-        put(f"  {explain(found)}")
-    else:
-        show_explanation(found)
+    _show_wait(found)
     for pod in found["latePods"][:LATE_SHOWN]:
         put(f"  {late_text(pod)}")
     if (more := len(found["latePods"]) - LATE_SHOWN) > 0:
@@ -100,6 +102,13 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: boo
             put(f"    {one['node']}: {one['fitting']} of {one['cards']} cards fit{where}: {one['said']}")
 
 
+def _show_wait(found: dict[str, Any]) -> None:
+    if found["explanation"] is None:
+        put(f"  {explain(found)}")
+    else:
+        show_explanation(found)
+
+
 def late_text(pod: dict[str, Any]) -> str:
     """A line about a pod that holds cards beyond its end: its cards are not free until its kubelet reports that it ended."""
     finalizers = f", and {', '.join(pod['finalizers'])} will have to let go of it" if pod["finalizers"] else ""
@@ -116,25 +125,17 @@ def _head(found: dict[str, Any]) -> None:
         f"{found['name']}  {found['state']}  queue {found['queue']}{shard}  priority {found['priority']}  "
         f"{pods['bound']}/{pods['members']} pods bound, {pods['min']} needed  {found['cards']} cards  {duration(found['ageSeconds'])} old"
     )
-    if found["traceId"]:
-        put(f"  trace {found['traceId']}")
+    if trace := found.get("traceId"):  # an older server has none
+        put(f"  trace {trace}")
 
 
 def _show_placed(ctx: Context, job: str) -> None:
-    from hbox_scheduler.api import DecisionsAnswer, DecisionsRequest, endpoint_of  # noqa: PLC0415  half a second that others do not need
-
-    async def ask() -> tuple[dict[str, Any], DecisionsAnswer]:
-        async with bus_of(running_of(ctx)) as bus:
-            found = find(items_of(await job_pages(bus), now=wall_s()), job)
-            asked = endpoint_of("decisions", found.get("shard", ""))
-            return found, await bus.call("scheduler-core", asked, DecisionsRequest(job=found["id"]), DecisionsAnswer)
-
-    found, answer = run(ask)
-    decisions = answer.model_dump(mode="json")["decisions"]
+    found = source_of(ctx).placement(job)
+    decisions = found["decisions"]
     if not decisions and not found["placed"]:
         raise NotFound(f"{found['name']} has no places", hint=f"`hbox why {found['name']}` shows why it waits")
     if not decisions:
-        began = datetime.fromtimestamp(answer.since, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        began = datetime.fromtimestamp(found["since"], UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         raise NotFound(
             f"the decision on {found['name']} is not kept: it was made before this scheduler-core began ({began}), or is older than the last 10,000",
             hint=f"where HBOX_RECORD was set, `hbox simulate replay RECORD --placed {found['name']}` computes it from the record",
@@ -158,12 +159,8 @@ def _show_history(ctx: Context, job: str) -> None:
 
 
 def _show_node(ctx: Context, job: str, node: str) -> None:
-    async def ask() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        async with bus_of(running_of(ctx)) as bus:
-            found = find(items_of(await job_pages(bus), now=wall_s()), job)
-            return found, await rules_of_node(bus, found, node)
-
-    found, rules = run(ask)
+    found = source_of(ctx).node_rules(job, node)
+    rules = [rule_item(label) for label in found["failed"]]
     if not ctx.output.people:
         ctx.output.document("NodeExplanation", {"name": found["name"], "id": found["id"], "node": node, "failed": rules})
         return
@@ -171,22 +168,37 @@ def _show_node(ctx: Context, job: str, node: str) -> None:
     show_rules(node, rules)
 
 
-def _show_evicted(ctx: Context, job: str) -> None:
-    async def ask() -> tuple[list[dict[str, Any]], list[EvictionReceipt]]:
-        async with bus_of(running_of(ctx)) as bus:
-            return items_of(await job_pages(bus), now=wall_s()), await receipts.receipts_of(bus)
-
-    items, kept = run(ask)
-    named = [item for item in items if job in (item["id"], item["name"]) or item["name"].partition("/")[2] == job]
-    found = about(kept, job, jobs=[item["id"] for item in named])
-    now = [item for item in items if item["id"] in {one.job for one in found} or item in named]
+def _show_versus(ctx: Context, job: str, other: str) -> None:
+    source = source_of(ctx)
+    mine, theirs = source.why(job), source.placement(other)
+    if mine["id"] == theirs["id"]:
+        raise InvalidRequest(f"{job} and {other} are the same job")
+    found = compared(mine, theirs, now=wall_s())
+    language = language_of(os.environ)
     if not ctx.output.people:
-        document = {"name": job, "receipts": [receipt_item(one) for one in found], "now": now}
-        ctx.output.document("EvictionExplanation", document)
+        document = {
+            "name": mine["name"],
+            "other": theirs["name"],
+            "relation": found.relation.value,
+            "text": found.text(language),
+        }
+        ctx.output.document("JobComparison", document | {"placedAt": found.placed_at, "explanation": mine["explanation"]})
         return
-    for one in found:
+    _head(mine)
+    _head(theirs)
+    put(f"  {found.text(language)}")
+    if mine["waiting"]:
+        _show_wait(mine)
+
+
+def _show_evicted(ctx: Context, job: str) -> None:
+    found = source_of(ctx).evicted(job)
+    if not ctx.output.people:
+        ctx.output.document("EvictionExplanation", found)
+        return
+    for one in found["receipts"]:
         receipts.show(one)
-    for item in now:
+    for item in found["now"]:
         put(f"now:        {item['name']}: {explain(item)}")
 
 

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from hbox_common.errors import InvalidRequest, NotFound
 from hbox_common.events import Plan
 from hbox_common.model import JobId, PlanId
-from hbox_scheduler.core.explain.decisions import Decision
+from hbox_common.model.decision import Decision
 from hbox_scheduler.core.record.record import Reader
 from hbox_scheduler.core.record.replay import Replay
 

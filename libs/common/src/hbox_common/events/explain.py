@@ -1,17 +1,16 @@
-"""The request for an explanation of a pending job, in JSON: scheduler-core answers it at its endpoint `explain`."""
+"""The requests for explanations of jobs, in JSON: scheduler-core answers those about pending jobs at `explain`, those about placements at `decisions`."""
 
 from pydantic import BaseModel, ConfigDict
 
 from hbox_common.model import JobId, NodeName
+from hbox_common.model.decision import Decision
 from hbox_common.model.explanation import Explanation
 from hbox_common.model.shards import ONE_SHARD
 
-_EXPLAIN = "explain"
 
-
-def explain_endpoint(shard: str) -> str:
-    """Name of the endpoint of a shard's scheduler: `explain`, or `explain-SHARD` if there are several shards."""
-    return _EXPLAIN if shard in ("", ONE_SHARD) else f"{_EXPLAIN}-{shard}"
+def endpoint_of(name: str, shard: str) -> str:
+    """Name of an endpoint of a shard's scheduler: `explain`, or `explain-SHARD` if there are several shards."""
+    return name if shard in ("", ONE_SHARD) else f"{name}-{shard}"
 
 
 class _ExplainModel(BaseModel):
@@ -38,3 +37,17 @@ class ExplainAnswer(_ExplainModel):
 
     explanation: Explanation | None = None
     node: NodeRules | None = None
+
+
+class DecisionsRequest(_ExplainModel):
+    """A job by its id."""
+
+    job: JobId
+
+
+class DecisionsAnswer(_ExplainModel):
+    """The decisions that gave the job places, oldest first, of those that this process took and still keeps. `since`: when it began, in seconds since the
+    epoch."""
+
+    since: float
+    decisions: tuple[Decision, ...]

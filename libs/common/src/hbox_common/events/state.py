@@ -60,7 +60,7 @@ class NodeDevicesChanged(Event):
         "hbox.v1.node.devices.{node}",
         Stream.STATE,
         ("node-agent", "topology-collector"),
-        ("quota-ledger", "topology-collector", "cli"),
+        ("quota-ledger", "topology-collector", "cli", "console"),
         1024 * 1024,
     )
     devices: NodeDevices
@@ -75,7 +75,7 @@ class NodeNumaChanged(Event):
     """A node's hardware and its kubelet's allocation policies; published on change. `numa.gone` closes its subject, as in NodeDevicesChanged."""
 
     about: ClassVar = About(
-        "hbox.v1.node.numa.{node}", Stream.STATE, ("node-agent", "topology-collector"), ("topology-collector", "cli")
+        "hbox.v1.node.numa.{node}", Stream.STATE, ("node-agent", "topology-collector"), ("topology-collector", "cli", "console")
     )
     numa: NodeNuma
 

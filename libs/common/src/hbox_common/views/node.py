@@ -41,7 +41,7 @@ def node_item(
     numa: NodeNuma | None = None,
     now: float,
 ) -> Item:
-    """The document of one node. `said`: None if no node-agent publishes for the node. For cards without identity the document has the number that each pod
+    """The document of one node. `reported`, `numa`: None if no node-agent publishes for the node. For cards without identity the document has the number that each pod
     holds (`counts`)."""
     own = named_claims(node, claims)
     given, held = _given(node, reported), allocation_of(own).cards
@@ -100,11 +100,13 @@ def parts_item(node: NodeState, claims: Iterable[Claim]) -> Item | None:
     parts = parts_on(node)
     if parts is None:
         return None
-    held = {
-        f"{claim.namespace}/{claim.pod}": round(float(cards), 2) for claim in claims if (cards := parts.held(claim.requests))
-    }
-    used = sum((parts.held(claim.requests) for claim in claims), Fraction(0))
-    return {"used": round(float(used), 2), "total": parts.total, "pods": dict(sorted(held.items()))}
+    held: dict[str, Fraction] = {}
+    for claim in claims:
+        if cards := parts.held(claim.requests):
+            pod = f"{claim.namespace}/{claim.pod}"
+            held[pod] = held.get(pod, Fraction(0)) + cards
+    used = round(float(sum(held.values())), 2)
+    return {"used": used, "total": parts.total, "pods": {pod: round(float(cards), 2) for pod, cards in sorted(held.items())}}
 
 
 def gone_items(node: NodeState, claims: Iterable[Claim]) -> list[Item]:

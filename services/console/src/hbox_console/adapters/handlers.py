@@ -6,22 +6,27 @@ from typing import Any
 
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import InvalidRequest, NotFound
-from hbox_common.model import JobId, NodeName, QueueName
+from hbox_common.model import Claim, JobId, NodeName, QueueName, Verdict
+from hbox_common.views.cards import card_items
 
 from ..api import API_VERSION
 from ..core.model import ReadModel
+from ..core.names import Veil
 from ..core.pages import cursor_of, key_of, limit_of
 from ..core.rights import ALL_JOBS, ALL_QUEUES, Identity, Scope, jobs_in, queue_named
 from ..core.withheld import (
     Item,
+    claims_seen,
     job_seen,
     named_in_jobs,
     named_in_nodes,
     named_in_queues,
+    named_on_node,
     node_seen,
     others_of,
     queue_seen,
     veil_of,
+    verdict_seen,
 )
 from .problems import NotAllowed
 from .reviews import Reviews
@@ -60,7 +65,7 @@ class Handlers:
         states = frozenset(part.upper() for part in query["state"].split(",")) if query.get("state") else STATES
         if unknown := states - STATES:
             raise InvalidRequest(f"state: {sorted(unknown)[0][:40]!r} is none of {', '.join(sorted(STATES))}")
-        namespaces = await self._namespaces(identity, query.get("namespace", ""))
+        namespaces = await self.namespaces_of(identity, query.get("namespace", ""))
         model, now, items, last = self._model, wall_s(), list[Item](), None
         more = False
         for examined, id_ in enumerate(model.jobs_in(namespaces, after=after)):
@@ -71,17 +76,17 @@ class Handlers:
             item = model.job_item(id_, now=now)
             if item["state"] in states and query.get("queue", item["queue"]) == item["queue"]:
                 items.append(item)
-        seen = await self._jobs_seen(identity, items)
+        seen = await self.jobs_seen(identity, items)
         return self._list("JobList", seen, cursor_of(last) if more and last is not None else "")
 
-    async def _namespaces(self, identity: Identity, named: str) -> Iterable[str]:
+    async def namespaces_of(self, identity: Identity, named: str) -> Iterable[str]:
         if named:
-            await self._see_namespace(identity, named)
+            await self.see_namespace(identity, named)
             return [named]
         scope = await self._reviews.scope(identity, namespaces=list(self._model.namespaces()), queues=())
         return list(self._model.namespaces()) if scope.namespaces is None else scope.namespaces
 
-    async def _see_namespace(self, identity: Identity, namespace: str) -> None:
+    async def see_namespace(self, identity: Identity, namespace: str) -> None:
         """Raises NotAllowed, whether there is such a namespace or not."""
         if not await self._reviews.any_allowed(identity, jobs_in(namespace)):
             raise NotAllowed(
@@ -91,7 +96,7 @@ class Handlers:
 
     async def job_id(self, identity: Identity, namespace: str, name: str) -> JobId:
         """The newest job of that name. Raises NotAllowed, NotFound."""
-        await self._see_namespace(identity, namespace)
+        await self.see_namespace(identity, namespace)
         ids = self._model.ids_of(namespace, name)
         if not ids:
             raise NotFound(f"there is no job {name[:253]} in namespace {namespace[:253]}", hint="`hbox jobs` lists them")
@@ -99,10 +104,10 @@ class Handlers:
 
     async def job(self, identity: Identity, query: Query) -> Item:
         id_ = await self.job_id(identity, query["namespace"], query["name"])
-        [item] = await self._jobs_seen(identity, [self._model.job_item(id_, now=wall_s())])
+        [item] = await self.jobs_seen(identity, [self._model.job_item(id_, now=wall_s())])
         return document("Job", item)
 
-    async def _jobs_seen(self, identity: Identity, items: Sequence[Item]) -> list[Item]:
+    async def jobs_seen(self, identity: Identity, items: Sequence[Item]) -> list[Item]:
         veil = veil_of(await self.scope_of(identity, named_in_jobs(items, self._model)), self._model)
         return [job_seen(item, veil) for item in items]
 
@@ -163,7 +168,7 @@ class Handlers:
     # --- nodes
 
     async def nodes(self, identity: Identity, query: Query) -> Item:
-        await self._see_nodes(identity)
+        await self.see_nodes(identity)
         limit, after, now = limit_of(query.get("limit")), _name_after(query), wall_s()
         items: list[Item] = []
         more = False
@@ -177,17 +182,39 @@ class Handlers:
         cursor = cursor_of([items[-1]["name"]]) if more else ""
         return self._list("NodeList", await self._nodes_seen(identity, items), cursor)
 
-    async def _see_nodes(self, identity: Identity) -> None:
+    async def see_nodes(self, identity: Identity) -> None:
         if not await self._reviews.nodes(identity):
             raise NotAllowed("you may not see nodes", hint="it takes the right to list nodes")
 
     async def node(self, identity: Identity, query: Query) -> Item:
-        await self._see_nodes(identity)
+        await self.see_nodes(identity)
         item = self._model.node_item(NodeName(query["name"]), now=wall_s())
         if item is None:
             raise NotFound(f"there is no node {query['name'][:253]}", hint="`hbox nodes` lists them")
         [seen] = await self._nodes_seen(identity, [item])
         return document("Node", seen)
+
+    async def cards(self, identity: Identity, query: Query) -> Item:
+        """Pages end with a node."""
+        await self.see_nodes(identity)
+        limit, after, items, last = limit_of(query.get("limit")), _name_after(query), list[Item](), ""
+        for name in sorted(name for name in self._model.nodes if name > after):
+            if len(items) >= limit:
+                return self._list("CardList", items, cursor_of([last]))
+            node, last = self._model.nodes[name], name
+            claims, verdict, _, _ = await self.on_node(identity, name)
+            items += card_items([node], {name: verdict} if verdict else {}, claims)
+        return self._list("CardList", items, "")
+
+    async def on_node(
+        self, identity: Identity, name: NodeName, *, namespaces: Iterable[str] = (), texts: Sequence[str] = ()
+    ) -> tuple[list[Claim], Verdict | None, Scope, Veil]:
+        """The claims on a node and the verdict on it, without names that the client may not see, and what it may see of these `namespaces` and `texts`."""
+        claims, verdict = list(self._model.claims_on(name)), self._model.verdict_on(name)
+        named, queues = named_on_node(claims, [*texts, verdict.reason if verdict else ""], self._model)
+        scope = await self.scope_of(identity, (named | set(namespaces), queues))
+        veil = veil_of(scope, self._model)
+        return claims_seen(claims, scope), verdict_seen(verdict, veil), scope, veil
 
     async def _nodes_seen(self, identity: Identity, items: Sequence[Item]) -> list[Item]:
         scope = await self.scope_of(identity, named_in_nodes(items, self._model))

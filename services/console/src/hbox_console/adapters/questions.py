@@ -6,23 +6,29 @@ from typing import Any
 
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, wall_s
-from hbox_common.errors import InvalidRequest
+from hbox_common.errors import InvalidRequest, NotFound
 from hbox_common.events import (
+    ClaimsAsked,
+    ClaimsPage,
     CloudEvent,
+    NodeDevicesChanged,
     NodeDrained,
+    NodeNumaChanged,
     QueueReclaimed,
     Usage,
     UsageAsked,
     UsageKey,
     UsagePage,
 )
-from hbox_common.events.explain import ExplainAnswer, ExplainRequest, explain_endpoint
-from hbox_common.model import JobId, QueueName
+from hbox_common.events.explain import DecisionsAnswer, DecisionsRequest, ExplainAnswer, ExplainRequest, endpoint_of
+from hbox_common.model import JobId, NodeName, QueueName
 from hbox_common.model.devices import VENDORS
+from hbox_common.reasons import code_of_label
 from hbox_common.views.events import document_of
-from hbox_common.views.evictions import receipt_item
+from hbox_common.views.evictions import about, receipt_item
 from hbox_common.views.explanations import explanation_item
 from hbox_common.views.fairshares import Memory
+from hbox_common.views.node import node_item
 from hbox_common.views.shares import share_document
 from hbox_common.views.usage import add_budgets, items_of, keys_of, moment, total_of
 
@@ -32,7 +38,7 @@ from ..core.model import ReadModel
 from ..core.names import OTHER_JOB, OTHER_NAMESPACE, Veil, veiled
 from ..core.pages import cursor_of, key_of, limit_of
 from ..core.rights import Identity, Scope
-from ..core.withheld import OTHERS, Item, named_in, shown_changes, veil_of
+from ..core.withheld import OTHERS, Item, decisions_seen, devices_seen, named_in, shown_changes, veil_of
 from .handlers import Handlers, Query, document
 from .reviews import Reviews
 
@@ -40,6 +46,7 @@ EXPLAIN_S, USAGE_S, SHARE_S = 10.0, 10.0, 20.0
 #: Seconds for which an answer serves others, and answers that are kept.
 FRESH_S, KEPT = 2.0, 2_000
 AT_ONCE = 8
+NO_NODE = NodeName("")
 #: Events that one request looks at.
 MAX_EXAMINED = 5_000
 #: Of an event's data.
@@ -51,7 +58,7 @@ class Questions:
         self._bus, self._model, self._history, self._reviews, self._handlers = bus, model, history, reviews, handlers
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._sharing = asyncio.Semaphore(1)
-        self._explained: Expiring[JobId, ExplainAnswer] = Expiring(size=KEPT, lasts_s=FRESH_S)
+        self._explained: Expiring[tuple[JobId, NodeName], ExplainAnswer] = Expiring(size=KEPT, lasts_s=FRESH_S)
 
     # --- explanations
 
@@ -67,16 +74,72 @@ class Questions:
         seen = {key: value if key in ("job", "name", "queue") else veiled(value, veil) for key, value in item.items()}
         return document("JobExplanation", {"explanation": seen})
 
-    async def _explain(self, id_: JobId, shard: str) -> ExplainAnswer:
-        if (found := self._explained.get(id_, monotonic_s())) is not None:
+    async def node_rules(self, identity: Identity, query: Query) -> Item:
+        id_ = await self._handlers.job_id(identity, query["namespace"], query["name"])
+        await self._handlers.see_nodes(identity)
+        job = self._model.job_item(id_, now=wall_s())
+        node = NodeName(query["node"])
+        answer = await self._explain(id_, self._model.shard_of(id_), node) if node in self._model.nodes else ExplainAnswer()
+        if answer.node is None:
+            raise NotFound(f"{job['name']} does not wait, or there is no node {node[:253]}", hint="`hbox nodes` lists nodes")
+        labels = answer.node.failed
+        veil = await self._veil(identity, labels)
+        failed = [{"label": veil.text(label), "code": code.name if (code := code_of_label(label)) else ""} for label in labels]
+        return document("NodeExplanation", {"name": job["name"], "id": id_, "node": node, "failed": failed})
+
+    async def _explain(self, id_: JobId, shard: str, node: NodeName = NO_NODE) -> ExplainAnswer:
+        """`node`: only the rules that it fails."""
+        if (found := self._explained.get((id_, node), monotonic_s())) is not None:
             return found
         asked_at = monotonic_s()
+        request = ExplainRequest(job=id_, changes=not node, node=node)
         async with self._turns:
             answer = await self._bus.call(
-                "scheduler-core", explain_endpoint(shard), ExplainRequest(job=id_), ExplainAnswer, timeout_s=EXPLAIN_S
+                "scheduler-core", endpoint_of("explain", shard), request, ExplainAnswer, timeout_s=EXPLAIN_S
             )
-        self._explained.put(id_, answer, asked_at)
+        self._explained.put((id_, node), answer, asked_at)
         return answer
+
+    # --- placements
+
+    async def placement(self, identity: Identity, query: Query) -> Item:
+        id_ = await self._handlers.job_id(identity, query["namespace"], query["name"])
+        name = f"{query['namespace']}/{query['name']}"
+        asked = endpoint_of("decisions", self._model.shard_of(id_))
+        async with self._turns:
+            answer = await self._bus.call(
+                "scheduler-core", asked, DecisionsRequest(job=id_), DecisionsAnswer, timeout_s=EXPLAIN_S
+            )
+        found = answer.model_dump(mode="json")
+        decisions = decisions_seen(found["decisions"], nodes=await self._reviews.nodes(identity))
+        return document("PlacementExplanation", {"name": name, "id": id_, "since": found["since"], "decisions": decisions})
+
+    # --- the cards of a node
+
+    async def node_cards(self, identity: Identity, query: Query) -> Item:
+        await self._handlers.see_nodes(identity)
+        name = NodeName(query["name"])
+        if (node := self._model.nodes.get(name)) is None:
+            raise NotFound(f"there is no node {name[:253]}", hint="`hbox nodes` lists them")
+        async with self._turns:
+            reports = [one.event for one in await self._bus.last(NodeDevicesChanged, [(name,)])]
+            numa = [one.event for one in await self._bus.last(NodeNumaChanged, [(name,)])]
+        devices = next((e.devices for e in reports if isinstance(e, NodeDevicesChanged) and not e.devices.gone), None)
+        claims, verdict, scope, veil = await self._handlers.on_node(
+            identity,
+            name,
+            namespaces={one.namespace for one in devices.holds} if devices else (),
+            texts=[devices.problem] if devices else (),
+        )
+        item = node_item(
+            node,
+            verdict,
+            claims,
+            None if devices is None else devices_seen(devices, scope, veil),
+            numa=next((e.numa for e in numa if isinstance(e, NodeNumaChanged) and not e.numa.gone), None),
+            now=wall_s(),
+        )
+        return document("NodeCards", item)
 
     async def _veil(self, identity: Identity, *values: Any) -> Veil:
         scope = await self._handlers.scope_of(identity, named_in(values, self._model))
@@ -164,6 +227,31 @@ class Questions:
         veil = await self._veil(identity, found)
         items = [veiled(item, veil) for item in found]
         return document("EvictionList", {"metadata": {"revision": self._model.revision, "continue": ""}, "items": items})
+
+    async def evicted(self, identity: Identity, query: Query) -> Item:
+        """Jobs and pods by name, of all namespaces that the client may see or of the named one."""
+        name = query.get("name", "")
+        if not name:
+            raise InvalidRequest("name: missing", hint="/api/v1/evicted?name=NAMESPACE/NAME")
+        namespace, _, plain = name.rpartition("/")
+        kept = [one for one in self._history.receipts if not namespace or one.namespace == namespace]
+        scope = await self._reviews.scope(
+            identity, namespaces={namespace} if namespace else {one.namespace for one in kept}, queues=()
+        )
+        within = await self._handlers.namespaces_of(identity, namespace)
+        ids = [id_ for one in within for id_ in self._model.ids_of(one, plain)]
+        found = about([one for one in kept if scope.sees_namespace(one.namespace)], name, jobs=ids)
+        receipts = [receipt_item(one) for one in found]
+        veil = await self._veil(identity, receipts)
+        shown = [id_ for id_ in dict.fromkeys((*ids, *(one.job for one in found))) if self._model.knows_job(id_)]
+        now = await self._handlers.jobs_seen(identity, [self._model.job_item(id_, now=wall_s()) for id_ in shown])
+        return document("EvictionExplanation", {"name": name, "receipts": [veiled(one, veil) for one in receipts], "now": now})
+
+    async def eviction_pause(self, _: Identity, __: Query) -> Item:
+        """The same for all clients: it names nothing."""
+        async with self._turns:
+            [head] = await self._bus.ask(ClaimsAsked(asker="console", head=True), ClaimsPage, timeout_s=USAGE_S)
+        return document("EvictionPause", {"paused": bool(head.paused), "message": head.paused, "released": head.released})
 
 
 def _given(name: str, read: Any) -> Any:

@@ -418,15 +418,22 @@ class ReadModel:
         node = self.nodes.get(name)
         if node is None:
             return None
-        verdict, rest = self._verdicts.get(name), self._rests.get(name)
+        verdict, rest = self.verdict_on(name), self._rests.get(name)
         [item] = node_items(
             [node],
             {name: verdict} if verdict else {},
-            self._claims_on.get(name, {}).values(),
+            self.claims_on(name),
             {name: rest} if rest else {},
             now=now,
         )
         return item
+
+    def verdict_on(self, name: NodeName) -> Verdict | None:
+        return self._verdicts.get(name)
+
+    def claims_on(self, name: NodeName) -> Iterable[Claim]:
+        """The live ones."""
+        return self._claims_on.get(name, {}).values()
 
     # --- claims
 

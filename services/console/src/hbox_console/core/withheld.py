@@ -1,16 +1,22 @@
 """What a client sees of objects: items as the command line prints them, without names of tenants that it may not see. Sums stay."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
+from hbox_common.model import Claim, NodeDevices, QueueName, Verdict
+
 from .model import ReadModel
-from .names import Veil, namespaces_in, queues_in, texts_in, veiled
+from .names import OTHER_NAMESPACE, Veil, namespaces_in, queues_in, texts_in, veiled
 from .rights import Scope
 
 Item: TypeAlias = dict[str, Any]
 
 #: The entry for queues that the client may not see.
 OTHERS = "others"
+
+#: In the place of names of pods and containers that the client may not see.
+OTHER_POD, OTHER_CONTAINER = "(another pod)", "(another container)"
 
 #: Texts of items that other services wrote, and that may contain names.
 _JOB_TEXTS = ("reason",)
@@ -34,6 +40,12 @@ def named_in_queues(items: Sequence[Item], model: ReadModel) -> tuple[set[str], 
 def named_in_nodes(items: Sequence[Item], model: ReadModel) -> tuple[set[str], set[str]]:
     namespaces, queues = _named((item[key] for item in items for key in _NODE_TEXTS), model)
     return namespaces, queues | {queue for item in items for queue in item["cardsByQueue"]} & model.known_queues
+
+
+def named_on_node(claims: Sequence[Claim], texts: Iterable[str], model: ReadModel) -> tuple[set[str], set[str]]:
+    """Of the claims on a node, and of texts about it."""
+    namespaces, queues = _named(texts, model)
+    return namespaces | {claim.namespace for claim in claims}, queues | {claim.queue for claim in claims if claim.queue}
 
 
 def named_in(value: Any, model: ReadModel) -> tuple[set[str], set[str]]:
@@ -80,6 +92,42 @@ def node_seen(item: Item, scope: Scope, veil: Veil) -> Item:
         "cardsByQueue": summed(item["cardsByQueue"], scope),
         **{key: veiled(item[key], veil) for key in _NODE_TEXTS},
     }
+
+
+def claims_seen(claims: Iterable[Claim], scope: Scope) -> list[Claim]:
+    """The claims, without the names of pods and queues that the client may not see."""
+    return [
+        replace(
+            claim,
+            namespace=claim.namespace if seen else OTHER_NAMESPACE,
+            pod=claim.pod if seen else OTHER_POD,
+            queue=claim.queue if not claim.queue or scope.sees_queue(claim.queue) else QueueName(OTHERS),
+        )
+        for claim in claims
+        for seen in [scope.sees_namespace(claim.namespace)]
+    ]
+
+
+def devices_seen(devices: NodeDevices, scope: Scope, veil: Veil) -> NodeDevices:
+    """What a kubelet gave to containers, likewise."""
+    holds = tuple(
+        one
+        if scope.sees_namespace(one.namespace)
+        else replace(one, namespace=OTHER_NAMESPACE, pod=OTHER_POD, container=OTHER_CONTAINER)
+        for one in devices.holds
+    )
+    return replace(devices, holds=holds, problem=veil.text(devices.problem))
+
+
+def verdict_seen(verdict: Verdict | None, veil: Veil) -> Verdict | None:
+    return verdict and replace(verdict, reason=veil.text(verdict.reason))
+
+
+def decisions_seen(decisions: Sequence[Item], *, nodes: bool) -> list[Item]:
+    """Decisions on a job that the client may see. `nodes`: whether it may see other nodes than those of the job."""
+    if nodes:
+        return list(decisions)
+    return [one | {"nodes": [on | {"runner_up": None} for on in one["nodes"]]} for one in decisions]
 
 
 def summed(by_queue: Mapping[str, int], scope: Scope) -> dict[str, int]:

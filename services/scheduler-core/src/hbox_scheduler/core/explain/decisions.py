@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hbox_common.events import Plan
-from hbox_common.model import JobId, NodeName, PlanId, PodUid, Resources
+from hbox_common.model import JobId, NodeName, PodUid, Resources
+from hbox_common.model.decision import Decision, NodeDecision, Scored
 
 from ..cluster import Columns
 from ..cluster.arrays import Floats, Ints
@@ -42,40 +43,6 @@ class Choice:
     totals: Floats
     terms: Mapping[str, Floats]
     more: int = 0  #: nodes of the batch that are not kept
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """A node and its score; `terms` by plugin add up to it."""
-
-    node: NodeName
-    total: float
-    terms: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDecision:
-    """Pods of one plan on one node. `chosen`: None where no scores are kept, for the reason `why`; else that says why the runner-up lost."""
-
-    node: NodeName
-    pods: Sequence[str]
-    chosen: Scored | None
-    runner_up: Scored | None
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """One plan that gave places. `at`: seconds since the epoch; `policy`: by which it was decided; `made_room`: the plan by which `victims` pods had to leave
-    for it."""
-
-    plan: PlanId
-    job: JobId
-    at: float
-    policy: str
-    nodes: Sequence[NodeDecision]
-    made_room: PlanId | None = None
-    victims: int = 0
 
 
 @dataclass(frozen=True, slots=True)
