@@ -59,8 +59,9 @@ endef
 test: install ## run every test that needs no special machine, WORKERS=8 in parallel [4 per core, at most 12]
 	$(call side_by_side,$(WORKERS))
 
-fuzz: install ## run the property-based tests with new random examples; N=2000: number of ledger histories
+fuzz: install ## run the property-based tests with new random examples; N=2000: number of ledger histories; CLUSTERS=1000: of explained clusters
 	@HBOX_LEDGER_EXAMPLES=$(or $(N),300) $(BIN)/python -m pytest -n $$(nproc) $(BESIDE) --hypothesis-profile=random -m hypothesis
+	@$(BIN)/python -m tests.explained $(or $(CLUSTERS),1000)
 
 kube-assets: ## build etcd, Kubernetes and kwok from Go modules, once (5 to 10 minutes), unless KUBEBUILDER_ASSETS names a folder with them
 	@PYTHON=$(PYTHON) tests/real/assets/build $(CACHE)/kube-assets $(CACHE)

@@ -30,6 +30,7 @@ from hbox_common.model import (
 from hbox_common.model.devices.nvidia import GPU, GPU_MEMORY
 from hbox_common.model.explanation import Explanation
 from hbox_common.model.hostports import HostPort, port_amounts
+from hbox_scheduler.core.explain.changes import ChangeLimits
 from hbox_scheduler.core.placement.emptycluster import MOST_TRIALS
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
@@ -263,3 +264,29 @@ def test_job_waits_while_others_use_the_quota_of_its_namespace() -> None:
     waits = job("waits", cards=4)
     cards_of_namespace(cluster, waits)
     assert cluster.pending(waits).outcome == "wait"
+
+
+def test_gang_that_can_start_with_pods_of_another_shape_does_not_need_a_change() -> None:
+    """It needs one pod, and its first pods fit no node."""
+    cluster = Cluster()
+    cluster.submit([job("runs", pods=4, cards=8)])
+    assert len(cluster.run()) == 1
+    waits = replace(shapes(job("a", cards=9), job("b", cards=1)), min_member=1)
+    verdict = cluster.pending(waits)
+    assert (verdict.outcome, verdict.code) == ("wait", "CardsInUse")
+    assert cluster.explained(waits).facts["cards"] == 1
+
+
+def test_trials_with_repaired_nodes_leave_what_is_lent_of_guarantees() -> None:
+    """A change of a queue's rules, which is tried too, has what nodes have for guarantees counted anew."""
+    cluster = Cluster()
+    cluster.describe(3, 2, unschedulable=True)
+    waits = job("waits", pods=2, cards=8, queue="keeps")
+    assert cluster.pending(waits).code == "QueueGuaranteedToOthers"
+    queue = Queue(QueueName("keeps"), reclaimable=False, capability={GPU: 1})
+    cluster.scheduler.on_queue(queue)
+    cluster.step()
+    lending = cluster.scheduler.bookings.lending
+    before = lending.headroom(queue.name, {GPU: 1})
+    cluster.scheduler.reports.changes(waits.id, ChangeLimits(probes=1000, seconds=60.0), lambda: 0.0)
+    assert lending.headroom(queue.name, {GPU: 1}) == before

@@ -10,7 +10,19 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.model import CardRequest, JobId, NodeState, PodUid, Queue, QueueName
+from hbox_common.model import (
+    POOL,
+    CardRequest,
+    HyperNode,
+    JobId,
+    NodeName,
+    NodeState,
+    PodUid,
+    Queue,
+    QueueName,
+    TopologyMode,
+    TopologyWish,
+)
 from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.tasks import Tasks
@@ -277,3 +289,16 @@ def test_headroom_counts_all_models_that_match_a_part() -> None:
     assert max_pods(wanting, {SXM: 1, PCIE: 2}, ["", SXM, PCIE, OTHER]) == 3
     assert max_pods(wanting, {SXM: 1}, ["", SXM, PCIE, OTHER]) is None, "PCIE has no limit"
     assert max_pods(wanting, {OTHER: 1}, ["", SXM, PCIE, OTHER]) is None
+
+
+def test_gang_in_the_fabric_is_placed_in_the_first_session_that_counts_the_models_of_a_pool() -> None:
+    """The session has more resources than there were before: amounts of its gangs have a number for each."""
+    world = Simulation(policy_of(PolicyName.LEAST_WASTE), conf=default_conf(PolicyName.LEAST_WASTE))
+    world.scheduler.on_queue(Queue(QueueName("q"), pools=("team",), capability={A100: 4, H100: 4}))
+    world.put_nodes(replace(one, labels={POOL: "team"}) for one in nodes())
+    world.scheduler.on_fabric([HyperNode("leaf", 1, nodes=(NodeName("old"), NodeName("new"), NodeName("both")))])
+    gang, other = job("gang", cards=1, queue="q"), job("other", cpu_milli=2000, queue="q")
+    tasks = (*gang.tasks, replace(other.tasks[0], name="other"))
+    world.submit([replace(gang, tasks=tasks, min_member=2, members=2, topology=TopologyWish(TopologyMode.HARD, 1))])
+    world.run()
+    assert len(world.claims) == 2

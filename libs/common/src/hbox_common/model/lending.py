@@ -76,9 +76,9 @@ class Lending:
         self._available: Resources = {}
         self._owed: Resources = {}
 
-    def unlent(self) -> "Lending":
-        """The same rules and nodes, with nothing held."""
-        return Lending(self._queues, tuple, self._nodes)
+    def unlent(self, nodes: Callable[[], Iterable[tuple[NodeState, Verdict | None]]]) -> "Lending":
+        """The same rules with nothing held. nodes: as of the constructor."""
+        return Lending(self._queues, tuple, nodes)
 
     def is_non_preemptible(self, queue: QueueName, *, preemptable: bool) -> bool:
         """Whether a pod of this queue can never be evicted for another queue."""

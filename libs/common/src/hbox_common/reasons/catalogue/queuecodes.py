@@ -99,8 +99,8 @@ CODES = (
         Owner.QUEUE_ADMIN,
         Text("The job alone exceeds the queue's limit", "作业本身超过队列上限"),
         Text(
-            "the job needs {need}, and queue {queue} may never use more than {largest}",
-            "作业需要 {need}，而队列 {queue} 最多只能使用 {largest}",
+            "the job alone exceeds a limit of queue {queue}[: it needs {need}, and the limit is {largest}]",
+            "作业本身超过队列 {queue} 的上限[：需要 {need}，而上限为 {largest}]",
         ),
         Text(
             "The job requests more than the capability of its queue, or of one above it, even if nothing else runs there.",
@@ -199,8 +199,8 @@ CODES = (
         Owner.QUEUE_ADMIN,
         Text("The job alone exceeds a ResourceQuota of the namespace", "作业本身超过命名空间的 ResourceQuota"),
         Text(
-            "the job needs {need}, and ResourceQuota {name} of namespace {namespace} allows {largest} in all",
-            "作业需要 {need}，而命名空间 {namespace} 的 ResourceQuota {name} 总共只允许 {largest}",
+            "the job alone exceeds a ResourceQuota of namespace {namespace}[: it needs {need}, and {name} allows {largest} in all]",
+            "作业本身超过命名空间 {namespace} 的 ResourceQuota[：需要 {need}，而 {name} 总共只允许 {largest}]",
         ),
         Text(
             "The pods that have to start request more than the quota allows, even if no other pod of the namespace exists.",

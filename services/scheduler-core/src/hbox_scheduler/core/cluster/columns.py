@@ -406,6 +406,10 @@ class Columns:
         """The last known state and verdict of every node."""
         return ((state, self.verdicts.get(state.name)) for state in self.states if state is not None)
 
+    def repaired_nodes(self) -> Iterator[tuple[NodeState, Verdict | None]]:
+        """As `described_nodes`, with all nodes in service and all cards sound."""
+        return ((_as_repaired(state), None) for state in self.states if state is not None)
+
     def put_verdict(self, verdict: Verdict) -> None:
         """Record the health of a node; for an unknown node only if it reports a fault."""
         self.verdicts[verdict.node] = verdict

@@ -68,6 +68,10 @@ class HostPorts:
             most._used[name] = {row: max(mine.get(row, 0), theirs.get(row, 0)) for row in mine.keys() | theirs.keys()}
         return most
 
+    def held(self, name: str, row: int) -> int:
+        """Units of a port on a row."""
+        return self._used.get(name, {}).get(row, 0)
+
     def room(self, size: int, name: str, units: int) -> Ints:
         """`[size]`: how many times `units` of a port fit on each row."""
         room = np.full(size, WHOLE // units, dtype=np.int64)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from hbox_common.model import CardSlice, QueueName
+from hbox_common.model.hostports import WHOLE
 
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints
@@ -266,9 +267,13 @@ class Placing:
         return slices_of(columns, batch, member.task.cards.count)[0]
 
     def future_cards(self, member: Member, row: int) -> tuple[CardSlice, ...] | None:
-        """The cards that the member takes on this row once all that leaves has left; None = they are not there, or its kubelet would refuse it."""
+        """The cards that the member takes on this row once all that leaves has left; None = they are not there, its host ports are taken, or its kubelet
+        would refuse it."""
         task, columns = self.task(member), self._columns
         request = task.cards
+        for name, units in task.ports:
+            if columns.ports.held(name, row) - columns.ports_leaving.held(name, row) + units > WHOLE:
+                return None
         if (
             (ask := task.aligned) is not None
             and row in columns.zones.strict

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from hbox_common.model import Resources, model_of
+from hbox_common.model import Resources, by_pool, is_model, model_of
 from hbox_common.model.resources import add
 from hbox_common.reasons import code_of_message
 
 from ..actions.registry import run_action
-from ..cluster import Columns
 from ..cluster.entities import Gang, Member, Status
 from ..cluster.snapshot import Cluster
 from ..explain.facts import Facts
@@ -65,10 +64,11 @@ class Never:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """`never`: None = it starts on nodes that are empty and in service; `in_service`: it starts on empty nodes as they are now."""
+    """`never`: None = it starts on nodes that are empty and in service; `in_service`: it starts on empty nodes as they are now, else `fitting` of its pods."""
 
     never: Never | None = None
     in_service: bool = True
+    fitting: int = 0
 
 
 @dataclass(slots=True)
@@ -102,9 +102,11 @@ class EmptyCluster:
         return found
 
 
-def is_decided_by_shape(session: Session, gang: Gang, shapes: int) -> bool:
-    """Whether the room of each shape decides if the gang can start on an empty cluster. `shapes`: of the pods that it needs."""
+def is_decided_by_shape(session: Session, gang: Gang, waiting: WaitReason, shapes: int) -> bool:
+    """Whether the room of each shape decides if the gang, which waits for this reason, can start on an empty cluster. `shapes`: of the pods that it needs."""
     if shapes > 1 or gang.sub_gang_policies or gang.min_task_member:
+        return False
+    if (stated := code_of_message(waiting.message)) is not None and stated.name in _CODES:
         return False
     if not gang.plain and any(member.constraints for member in gang.members):
         return False
@@ -133,20 +135,24 @@ def _version(session: Session, gang: Gang) -> object:
 
 def _alone(session: Session, gang: Gang) -> Alone:
     columns = session.columns
-    with _session(session, gang, columns.unbooked(in_service=True)) as (trial, own):
+    with _session(session, gang, in_service=True) as (trial, own):
         if (why := _why(trial, own)) is not None:
             return Alone(why)
     rows = session.rows
     sound = bool((columns.card_ok[rows] == (columns.card_index[rows] >= 0)).all())
     if sound and bool((columns.ready & columns.schedulable & columns.healthy)[rows].all()):
         return Alone()
-    with _session(session, gang, columns.unbooked(in_service=False)) as (trial, own):
-        return Alone(in_service=_starts(trial, own) or _why(trial, own) is None)
+    with _session(session, gang, in_service=False) as (trial, own):
+        starts = _starts(trial, own) or _why(trial, own) is None
+        return Alone(in_service=starts, fitting=trial.outcome.fitting.get(own.id, 0))
 
 
 @contextmanager
-def _session(session: Session, gang: Gang, columns: Columns) -> Iterator[tuple[Session, Gang]]:
-    """A session after the actions of the policy, with a copy of the gang alone on these columns; and the copy."""
+def _session(session: Session, gang: Gang, *, in_service: bool) -> Iterator[tuple[Session, Gang]]:
+    """A session after the actions of the policy, with a copy of the gang alone on nodes without bookings; and the copy. `in_service`: all nodes are in service
+    and all cards sound."""
+    columns = session.columns.unbooked(in_service=in_service)
+    nodes = columns.repaired_nodes if in_service else columns.described_nodes
     own, cluster = _copy(session, gang), session.cluster
     conf = replace(
         session.conf, tiers=tuple(tuple(one for one in tier if one.name not in _PASSING) for tier in session.conf.tiers)
@@ -158,7 +164,7 @@ def _session(session: Session, gang: Gang, columns: Columns) -> Iterator[tuple[S
             cluster.queues,
             facts=replace(cluster.facts, usage=(), booked_before=None, reservations=(), demand=None),
             card_books=cluster.card_books.unused() if cluster.card_books is not None else None,
-            lending=cluster.lending.unlent() if session.guarantees and cluster.lending is not None else None,
+            lending=cluster.lending.unlent(nodes) if session.guarantees and cluster.lending is not None else None,
             reserves=False,
             kept=cluster.roster,
         ),
@@ -179,7 +185,7 @@ def _session(session: Session, gang: Gang, columns: Columns) -> Iterator[tuple[S
 
 
 def _copy(session: Session, gang: Gang) -> Gang:
-    """The gang's pending members as a gang, without affinity to pods of others."""
+    """The gang's members that wait, without affinity to pods of others."""
     own = replace(
         gang,
         min_member=max(gang.min_member - gang.ready, 1),
@@ -196,9 +202,7 @@ def _copy(session: Session, gang: Gang) -> Gang:
             constraints = replace(member.constraints, affinity=())
         else:
             constraints = member.constraints
-        own.members.append(
-            replace(member, gang=own, constraints=constraints, models=(), pool="", nominated=None, sub_gang=None)
-        )
+        own.members.append(replace(member, gang=own, constraints=constraints, nominated=None, sub_gang=None))
     return own
 
 
@@ -257,16 +261,15 @@ def _limit(trial: Session, needed: Sequence[Member], found: Facts) -> None:
     gang, asked = needed[0].gang, Resources()
     for member in needed:
         add(asked, member.task.requests)
-    name, seen = gang.queue, set()
-    while name not in seen and (queue := trial.queues.get(name)) is not None:
-        seen.add(name)
-        for resource, most in queue.capability.items():
-            if asked.get(resource, 0) > most:
+    choices = trial.pools.choices(needed[0]) if trial.pools else ()
+    for name in trial.cluster.roster.paths().get(gang.queue, ()):
+        for limit, most in trial.queues[name].capability.items():
+            resource, pool = by_pool(limit)
+            if asked.get(resource, 0) > most and list(choices or ("",)) == [pool]:
                 found.limit(resource, asked[resource], most)
                 found.facts["queue"] = name
                 return
-        name = queue.parent or name
-    if (short := _short_of_models(trial, needed)) is not None:
+    if (short := _short_of_models(trial, needed) or _short_of_model(trial, needed[0])) is not None:
         cards, most, models = short
         names = ", ".join(models)
         found.facts |= {"queue": gang.queue, "need": f"{cards} cards of {names}", "largest": f"{most} of them"}
@@ -282,9 +285,19 @@ def _short_of_models(trial: Session, needed: Sequence[Member]) -> tuple[int, int
     pods = max_pods(task, left, [*trial.models.names.values()])
     if pods is None or pods >= len(needed):
         return None
-    models = concerned_models(task, left)
+    models = [model for model in concerned_models(task, left) if is_model(model)]
     cards, most = task.cards.count * len(needed), sum(left[model] for model in models)
     return cards, most if most < cards else task.cards.count * pods, sorted(map(model_of, models))
+
+
+def _short_of_model(trial: Session, member: Member) -> tuple[int, int, Sequence[str]] | None:
+    """As `_short_of_models`, if a limit is too small for one pod; pods of others, or other models, might have the cards otherwise."""
+    task = member.task
+    if not trial.models or task.cards is None:
+        return None
+    left = trial.models.left(member.gang.queue, later=False, pool=member.account)
+    short = {model: left[model] for model in concerned_models(task, left) if is_model(model) and left[model] < task.cards.count}
+    return (task.cards.count, max(short.values()), sorted(map(model_of, short))) if short else None
 
 
 def _quota(trial: Session, needed: Sequence[Member], found: Facts) -> None:

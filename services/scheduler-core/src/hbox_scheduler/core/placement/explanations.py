@@ -55,9 +55,9 @@ from ..framework.waiting import WaitReason
 from ..plugins.taints import HARD, untolerated
 from ..queueing.jobs import Entry
 from ..topology.constraints import constraint_of
-from .emptycluster import Never
+from .emptycluster import Alone
 from .emptyroom import keepers as keepers_of
-from .headlines import domains, exceeded_limit, free_cards, lack_of, wants_of
+from .headlines import Wants, domains, exceeded_limit, free_cards, lack_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +150,18 @@ class Explainer:
     """Facts of one job in one session."""
 
     def __init__(
-        self, session: Session, member: Member, before: Judged, bookings: Bookings, rooms: Sequence[NodeRooms]
+        self,
+        session: Session,
+        member: Member,
+        before: Judged,
+        bookings: Bookings,
+        *,
+        wants: Wants,
+        rooms: Sequence[NodeRooms],
     ) -> None:
         """`rooms`: of each shape of `wants`."""
         self._session, self._columns = session, session.columns
-        self._gang, self._wants = member.gang, wants_of(member.gang, member)
+        self._gang, self._wants = member.gang, wants
         kinds = zip(self._wants.kinds, rooms, strict=True)
         #: of the first shape that no node would hold
         self._lack = next((lack_of(session, one) for (one, _), room in kinds if not room.ever.any()), None)
@@ -163,12 +170,14 @@ class Explainer:
         self._before, self._bookings, self._rooms = before, bookings, rooms
         self._alive = self._columns.alive[: self._columns.size]
 
-    def explained(self, headline: Headline, waiting: WaitReason, never: Never | None = None) -> Explained:
-        """With the facts of the headline's code. `never`: why the job cannot start on an empty cluster, where its shapes do not decide that."""
+    def explained(self, headline: Headline, waiting: WaitReason, alone: Alone) -> Explained:
+        """With the facts of the headline's code. `alone`: as of `Headlines.alone`."""
         found = self._facts(headline.code, waiting)
-        if never is not None and never.code == headline.code:
-            found.facts |= never.found.facts
-            found.need, found.have = dict(never.found.need), dict(never.found.have)
+        if alone.never is not None and alone.never.code == headline.code:
+            found.facts |= alone.never.found.facts
+            found.need, found.have = dict(alone.never.found.need), dict(alone.never.found.have)
+        elif not alone.in_service and headline.code == NODES_OUT_OF_SERVICE:
+            found.amount("pods", self._wants.pods, float(min(alone.fitting, self._wants.pods - 1)))
         columns, before = self._columns, self._before
         counts = node_counts(columns, before.first, before.failed, before.labels)
         return Explained(headline, found, self._stages(headline, found.facts), counts)
@@ -382,6 +391,7 @@ class Explainer:
         count, room, rows = lacking[0]
         gain = np.where(rows, room.ever - room.in_service, 0)
         order = sorted(np.flatnonzero(gain > 0).tolist(), key=lambda row: (-int(gain[row]), self._columns.names[row]))
+        order = order or self._out()
         there = int(room.in_service[rows].sum())
         missing, short = count - there, 0
         for row in order:
@@ -392,6 +402,13 @@ class Explainer:
         names = sorted(order[:20], key=lambda row: self._columns.names[row])
         found.facts |= {"short": max(short, 1), "nodes": [condition(self._columns, row) for row in names], "count": len(order)}
         found.amount("pods", count, float(min(there, count)))
+
+    def _out(self) -> list[int]:
+        """Rows of nodes that are out of service, or have cards that are, by name."""
+        columns, size = self._columns, self._columns.size
+        faulty = ((columns.card_index[:size] >= 0) & ~columns.card_ok[:size]).any(axis=1)
+        out = self._alive & (faulty | ~(columns.ready & columns.schedulable & columns.healthy)[:size])
+        return sorted(np.flatnonzero(out).tolist(), key=columns.names.__getitem__)
 
     def _nearest_domain(self, count: int, room: NodeRooms) -> Bools:
         """`[N]`: nodes of the domain that lacks the fewest pods, of those that would hold all; all nodes if the gang may be in any domain."""

@@ -57,13 +57,13 @@ class Wants:
         return sum(count for _, count in self.kinds)
 
 
-def wants_of(gang: Gang, member: Member) -> Wants:
-    """Of the gang's pending members those that it needs to start, the given one first."""
+def wants_of(gang: Gang, members: Sequence[Member]) -> Wants:
+    """Of the gang's pending members those that it needs to start. `members`: its pending ones, those that count first in front."""
     short = max(gang.min_member - gang.ready, 1)
-    others = (one for one in gang.of(Status.PENDING) if one is not member and not one.best_effort)
+    counted = (one for one in members[1:] if not one.best_effort)
     counts: Counter[int] = Counter()
     first: dict[int, Member] = {}
-    for _, one in zip(range(short), (member, *others), strict=False):
+    for _, one in zip(range(short), (members[0], *counted), strict=False):
         first.setdefault(id(one.task), one)
         counts[id(one.task)] += 1
     return Wants([(one, counts[key]) for key, one in first.items()])
@@ -95,11 +95,28 @@ class Headlines:
             found = known[key] = self._of(session, member, waiting, revision)
         return found
 
-    def alone(self, session: Session, member: Member, revision: int) -> Alone:
-        """What becomes of the gang of this member on an empty cluster, where its shapes do not decide that."""
-        if is_decided_by_shape(session, member.gang, len(wants_of(member.gang, member).kinds)):
+    def pending(self, session: Session, gang: Gang) -> Sequence[Member]:
+        """The gang's members that wait, those first with which it can start: if it needs fewer pods than wait, pods of shapes that fit no node do not count."""
+        members = list(gang.of(Status.PENDING)) or gang.members[:1]
+        if gang.min_member - gang.ready >= len(members) or len({id(one.task) for one in members}) == 1:
+            return members
+        rooms = {id(one.task): one for one in members}
+        rank = {key: self._rank(self._rooms.of(session, one)) for key, one in rooms.items()}
+        return sorted(members, key=lambda one: rank[id(one.task)])
+
+    @staticmethod
+    def _rank(room: EmptyRoom) -> int:
+        return 0 if room.most_in_service else 1 if room.most_ever else 2
+
+    def wants(self, session: Session, gang: Gang) -> Wants:
+        """The pods with which the gang can start, if any can."""
+        return wants_of(gang, self.pending(session, gang))
+
+    def alone(self, session: Session, gang: Gang, waiting: WaitReason, revision: int) -> Alone:
+        """What becomes of the gang on an empty cluster, where its shapes do not decide that."""
+        if is_decided_by_shape(session, gang, waiting, len(self.wants(session, gang).kinds)):
             return Alone()
-        return self._empty.of(session, member.gang, revision)
+        return self._empty.of(session, gang, revision)
 
     def _of(self, session: Session, member: Member, waiting: WaitReason, revision: int) -> Headline:
         if member.status is Status.PIPELINED:
@@ -111,13 +128,13 @@ class Headlines:
             return Headline(message.name, message.outcome, message.owner)
         if not len(session.rows):
             return judged(NO_NODES, Outcome.ESCALATE)
-        wants = wants_of(member.gang, member)
+        wants = self.wants(session, member.gang)
         rooms = [self._rooms.of(session, one) for one, _ in wants.kinds]
         if (code := never(session, wants, rooms)) is not None:
             return judged(code, Outcome.CHANGE)
         if exceeded_limit(session, wants) is not None:
             return judged(QUEUE_LIMIT_TOO_SMALL, Outcome.CHANGE)
-        alone = self.alone(session, member, revision)
+        alone = self.alone(session, member.gang, waiting, revision)
         if alone.never is not None:
             return judged(alone.never.code, Outcome.CHANGE)
         room = not _too_few(wants, [room.most_in_service for room in rooms]) and not _apart(session, wants, in_service=True)

@@ -34,10 +34,11 @@ from ..policy.policy import Policy
 from ..policy.registry import plugins_of
 from ..queueing.jobs import Entry
 from ..quotas.namespaces import NamespaceQuota
+from .emptycluster import Alone
 from .emptyroom import rooms_by_node
 from .entitlement import may_reclaim
 from .explanations import Explained, Explainer, NodeRooms, failed_rules, judge
-from .headlines import Headlines, wants_of
+from .headlines import Headlines
 from .moves import MoveRecords
 from .outcomes import JobPlacement, Move, Placed, PodPlacement, Unplaced, Untried
 from .protection import ProtectionRecords
@@ -221,21 +222,21 @@ class SessionRunner:
         try:
             with self._sessions.open(self._placing, [entry], queues, leaving, trial=True) as (session, gangs):
                 gang = next(iter(gangs))
-                member = next(gang.of(Status.PENDING), gang.members[0])
+                member = self._headlines.pending(session, gang)[0]
                 rules = failed_rules(session, member, node) if node >= 0 else []
                 before = judge(session, member)
-                rooms = [NodeRooms(*rooms_by_node(session, one)) for one, _ in wants_of(gang, member).kinds]
-                explainer = Explainer(session, member, before, self._bookings, rooms)
+                wants = self._headlines.wants(session, gang)
+                rooms = [NodeRooms(*rooms_by_node(session, one)) for one, _ in wants.kinds]
+                explainer = Explainer(session, member, before, self._bookings, wants=wants, rooms=rooms)
                 for action in self._placing.actions:
                     run_action(action, session)
                 if any(one.gang is gang for one in session.outcome.bindings):
                     waiting = WaitReason("")
-                    return explainer.explained(judged(NOT_TRIED_YET, Outcome.WAIT), waiting), rules
+                    return explainer.explained(judged(NOT_TRIED_YET, Outcome.WAIT), waiting, Alone()), rules
                 waiting = WaitReasons(session).of(member)
                 revision = entry.job.revision
                 headline = self._headlines.of(session, member, waiting, revision=revision)
-                never = self._headlines.alone(session, member, revision).never if headline.outcome is Outcome.CHANGE else None
-                return explainer.explained(headline, waiting, never), rules
+                return explainer.explained(headline, waiting, self._headlines.alone(session, gang, waiting, revision)), rules
         finally:
             self._columns.choices = choices
 
@@ -332,7 +333,7 @@ class SessionRunner:
             return Placed(entry, bound)
         if gang in session.outcome.untried:
             return Untried(entry)
-        member = next(gang.of(Status.PENDING), gang.members[0])
+        member = self._headlines.pending(session, gang)[0]
         waiting = reasons.of(member)
         headline = self._headlines.of(session, member, waiting, revision=entry.job.revision, known=known)
         return Unplaced(entry, waiting.message, waiting.reasons, headline, waiting.lacks_room)

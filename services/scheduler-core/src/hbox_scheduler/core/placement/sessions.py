@@ -66,6 +66,7 @@ class Sessions:
         self._kinds_size = 0
         self._queue_infos = QueueInfos()
         self._rooms_when_empty: dict[Task, tuple[int, int]] = {}
+        self._counted = (-1, 0, 0)  #: version of the tree, and numbers of models and shares, that have columns
 
     def follow(self, conf: Conf, policy: Policy) -> None:
         """The policy from the next session on."""
@@ -124,6 +125,7 @@ class Sessions:
         """A session with these jobs as preemptors. What it does to the columns is taken back in the end. `whole`: members of theirs that have places are as
         those of others; else they stay where they are. `with_groups`: with the PodGroups that have no pods here, admitted or not.
         `reserving`: reservations are made anew, for jobs of it. `trial`: the places that it gives are taken back too."""
+        self._keep_counted(queues)
         running = self._running.current()
         joining = [entry.job.id for entry in entries if entry.job.bound or entry.held]
         before = {gang.id: gang for gang in self._running.lend(joining)}
@@ -187,6 +189,21 @@ class Sessions:
             finally:
                 self._undo(session, preemptors, given)
                 session.close()
+
+    def _keep_counted(self, queues: QueueTree) -> None:
+        """Give a column to each amount, model and share that the session counts, before amounts of its gangs are computed: these have a number for each."""
+        columns = self._columns
+        now = queues.version, len(columns.model_resources), len(columns.shares)
+        if now == self._counted:
+            return
+        self._counted = now
+        for amounts in map(queues.amounts, queues):
+            for name in (*amounts.capability, *amounts.deserved, *amounts.guarantee):
+                columns.keep(name)
+        for name in filter(None, columns.model_resources) if queues.by_model else ():
+            columns.keep(name)
+        for name in columns.shares:
+            columns.keep(name)
 
     @contextmanager
     def _gone(self, members: Sequence[Member], *, preempting: bool) -> Iterator[None]:

@@ -3,7 +3,7 @@
 A trial opens a session of the policy for the job alone, with the rules and plugins of every placement, and takes back all that it did.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -112,11 +112,21 @@ class Trials:
         changes = columns.changes.end
         try:
             with columns.repaired(trial.repaired):
+                self._count_lent(trial.repaired)
                 for rules in trial.queues:
                     tree[rules.name] = rules
                 yield
         finally:
             for rules in before:
                 tree[rules.name] = rules
+            self._count_lent(trial.repaired)
             columns.choices = choices
             columns.undone += columns.changes.end - changes
+
+    def _count_lent(self, rows: Iterable[int]) -> None:
+        """What nodes of these rows have for guarantees, as they are described now."""
+        columns, lending = self._columns, self._bookings.lending
+        with lending.uneased():
+            for row in rows:
+                if (state := columns.states[row]) is not None:
+                    lending.node(state, columns.verdicts.get(state.name))
