@@ -15,7 +15,7 @@ import pytest
 
 from hbox_cli.services import SERVICES
 from hbox_common.kube import EVENTS, NODES, PODGROUPS, PODS, KubeClient
-from hbox_common.model.annotations import RUN_SECONDS, TRACE_ID
+from hbox_common.model.annotations import RUN_SECONDS, TRACE_ID, TRACEPARENT
 
 from ..openmetrics import exemplars
 from .collector import Collector, Seen, collector
@@ -90,7 +90,10 @@ async def play(running: Up, got: Collector) -> Story:
         why = running.hbox("why", "waiter").stdout
         second = hbox("up", "--state", str(running.state.with_name("second")), "--ports-from", str(PORTS_FROM)).stderr
         kill_and_wait(running)
-        await create(client, job("evictor", "high", seconds=2))
+        evictor = job("evictor", "high", seconds=2)
+        root = traces(got)["waiter"][0]
+        evictor["metadata"]["annotations"][TRACEPARENT] = f"00-{root.trace}-{root.id}-01"
+        await create(client, evictor)
         until(lambda: seen(got, "evictor", "job"), timeout_s=60, what="the evictor's end")
         until(lambda: seen(got, "waiter", "job"), timeout_s=60, what="the waiter's end")
         until(lambda: seen(got, "victim", "run"), timeout_s=30, what="the end of the victim's run")
@@ -149,6 +152,14 @@ def test_evictor_and_victim_link_to_each_other(told: dict[str, list[Seen]]) -> N
     assert making.links == ((evicted.trace, evicted.id),)
     assert evicted.trace != making.trace
     assert evicted.attributes["for_job"] == one(told["evictor"], "submit").attributes["job"]
+
+
+def test_a_tenant_that_names_another_jobs_trace_gets_a_link_and_a_trace_of_its_own(told: dict[str, list[Seen]]) -> None:
+    root, others = one(told["evictor"], "submit"), one(told["waiter"], "submit")
+    assert root.links == ((others.trace, others.id),)
+    assert root.trace != others.trace
+    jobs = {span.attributes["job"] for span in told["waiter"] if "job" in span.attributes}
+    assert len(jobs) == 1
 
 
 def test_the_run_of_an_evicted_job_ends_with_its_eviction(told: dict[str, list[Seen]]) -> None:

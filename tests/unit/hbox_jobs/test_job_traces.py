@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from hbox_common.events import CloudEvent, JobPhase, JobVerdict
 from hbox_common.model import JobId, NodeName, PodUid
-from hbox_common.model.traceids import parse_traceparent, traceparent_of
+from hbox_common.model.traceids import parse_traceparent, trace_id_of, traceparent_of
 from hbox_common.telemetry import tracing
 from hbox_jobs.adapters.traces import MOST_WAITS, JobTraces, trace_of
 from hbox_jobs.core.jobs import Jobs
@@ -114,6 +114,19 @@ def test_the_root_begins_when_the_job_was_first_computed_and_all_steps_are_its_c
     parents = {span.name: span.parent.span_id for span in world.spans() if span.parent}
     assert parents == dict.fromkeys(("announce", "observe", "wait.NotTriedYet"), root.context.span_id)
     assert times(world.span("observe")) == (100.5, 100.5)
+
+
+@pytest.mark.parametrize("gang", [False, True])
+def test_the_submitters_context_is_a_link_and_never_the_jobs_own_trace(world: World, gang: bool) -> None:
+    """A tenant that writes another job's context on its own gets no spans into that job's trace."""
+    victim = traceparent_of(JobId("uid-of-another"))
+    if gang:
+        world.jobs.group(group(min_member=1, traceparent=victim), 0.0)
+    world.see(pod("a", group="g") if gang else pod("a", traceparent=victim), 100.0)
+    world.settle(100.0)
+    own = traceparent_of(JobId("uid-g" if gang else "uid-a"))
+    assert {f"{span.context.trace_id:032x}" for span in world.spans()} == {trace_id_of(own)}
+    assert [f"{link.context.trace_id:032x}" for link in world.span("submit").links] == [trace_id_of(victim)]
 
 
 def test_a_job_that_was_pending_over_a_restart_begins_when_it_was_created(world: World) -> None:

@@ -240,6 +240,27 @@ def test_an_annotation_beyond_its_bounds_is_not_carried_and_said(annotation: str
 
 
 @pytest.mark.parametrize(
+    ("written", "read_as"),
+    [
+        (f"00-{'a' * 32}-{'b' * 16}-01", f"00-{'a' * 32}-{'b' * 16}-01"),
+        (f"00-{'0' * 32}-{'b' * 16}-01", ""),
+        (f"00-{'A' * 32}-{'b' * 16}-01", ""),
+        (f"00-{'a' * 32}-{'b' * 16}-01\n", ""),
+        (f"00-{'a' * 32}-{'b' * 16}-01-more", ""),
+        ("x" * 200_000, ""),
+        ("", ""),
+    ],
+)
+def test_a_submitters_trace_context_is_read_if_it_is_valid_and_ignored_otherwise(written: str, read_as: str) -> None:
+    noted = {"annotations": {"hbox.io/traceparent": written}}
+    found = read(meta=noted)
+    assert (found.traceparent, found.shape.problem) == (read_as, "")
+    group = {"metadata": {"name": "g", "namespace": "ml", "uid": "u", **noted}, "spec": {"minMember": 1}}
+    seen = group_view(msgspec.convert(group, kube.PodGroup, strict=False))
+    assert (seen.traceparent, seen.problem) == (read_as, "")
+
+
+@pytest.mark.parametrize(
     "text", ["0:1:99999999999999999999999", "0:1:18446744073709551615", "0:1:2147483648", "-1:1:1", "0:101:1"]
 )
 def test_cards_that_cannot_be_are_not_believed(text: str) -> None:

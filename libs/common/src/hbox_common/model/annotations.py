@@ -24,9 +24,8 @@ BUDGET = "hbox.io/budget-card-hours"  #: on a Queue: what it may use in a calend
 EVICTIONS_RELEASED = "hbox.io/evictions-released"  #: on the Queue `default`: a new value lets evictions go on that pause, once
 RECENT_CARDS = "hbox.io/recent-cards"  #: on a Queue of a saved cluster: average number of cards used recently
 
-TRACE_ID = (
-    "hbox.io/trace-id"  #: on an Event about a job, by job-controller: the job's trace. On other objects it has no meaning
-)
+TRACE_ID = "hbox.io/trace-id"  #: on an Event about a job, by job-controller: the job's trace
+TRACEPARENT = "hbox.io/traceparent"  #: on a PodGroup or a bare pod: its submitter's W3C trace context, to which its trace links
 
 CLAIM = "hbox.io/claim"
 CLAIM_GENERATION = "hbox.io/claim-gen"  #: also the condition that makes older bindings fail on their resourceVersion

@@ -67,7 +67,7 @@ class Recorder:
             name,
             context=trace.set_span_in_context(NonRecordingSpan(parent)),
             kind=SpanKind.CONSUMER,
-            links=[Link(context) for link in links if (context := _parsed(link)) is not None],
+            links=_links(links),
             start_time=_ns(start),
             attributes=attributes,
         )
@@ -75,14 +75,27 @@ class Recorder:
         context = span.get_span_context()
         return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
-    def record_root(self, name: str, traceparent: str, start: float, end: float, attributes: Mapping[str, Attribute]) -> None:
-        """The span that `traceparent` itself names, which others have been children of while it lasted."""
+    def record_root(
+        self,
+        name: str,
+        traceparent: str,
+        start: float,
+        end: float,
+        attributes: Mapping[str, Attribute],
+        *,
+        links: Sequence[str] = (),
+    ) -> None:
+        """The span that `traceparent` itself names, the parent of others."""
         own = _parsed(traceparent)
         if own is None:
             return
         self._ids.next = own
         span = self._tracer.start_span(
-            name, context=trace.set_span_in_context(trace.INVALID_SPAN), start_time=_ns(start), attributes=attributes
+            name,
+            context=trace.set_span_in_context(trace.INVALID_SPAN),
+            links=_links(links),
+            start_time=_ns(start),
+            attributes=attributes,
         )
         span.end(end_time=_ns(max(start, end)))
 
@@ -115,6 +128,10 @@ def _parsed(traceparent: str) -> SpanContext | None:
     if found is None:
         return None
     return SpanContext(int(found[1], 16), int(found[2], 16), is_remote=True, trace_flags=TraceFlags(int(found[3], 16) & 1))
+
+
+def _links(contexts: Sequence[str]) -> list[Link]:
+    return [Link(context) for one in contexts if (context := _parsed(one)) is not None]
 
 
 def _ns(seconds: float) -> int:

@@ -95,10 +95,19 @@ def record(
     return _state.recorder.record(name, traceparent, start, end, attributes, own=own, links=links)
 
 
-def record_root(name: str, /, *, traceparent: str, start: float, end: float, **attributes: "Attribute") -> None:
-    """The span that `traceparent` itself names: the parent of all steps. Recorded once, by the creator of the context."""
+def record_root(
+    name: str,
+    /,
+    *,
+    traceparent: str,
+    start: float,
+    end: float,
+    links: Sequence[str] = (),
+    **attributes: "Attribute",
+) -> None:
+    """The span that `traceparent` itself names: the parent of all steps. Recorded once, by the creator of the context. `links`: as for `record`."""
     if _state.recorder is not None and traceparent.endswith("1"):
-        _state.recorder.record_root(name, traceparent, start, end, attributes)
+        _state.recorder.record_root(name, traceparent, start, end, attributes, links=links)
 
 
 def exemplar(traceparent: str) -> dict[str, str] | None:

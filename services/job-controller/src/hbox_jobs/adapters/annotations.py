@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hbox_common.model import ClaimId, QueueName
-from hbox_common.model.annotations import CLAIM, GROUP_NAME, POLICY_ANNOTATIONS, QUEUE_NAME
+from hbox_common.model.annotations import CLAIM, GROUP_NAME, POLICY_ANNOTATIONS, QUEUE_NAME, TRACEPARENT
 from hbox_common.model.bounds import (
     ANNOTATION_BYTES,
     ID_BYTES,
@@ -19,6 +19,7 @@ from hbox_common.model.bounds import (
     not_plain,
     plain_entries,
 )
+from hbox_common.model.traceids import parse_traceparent
 
 #: The same as GROUP_NAME under Volcano's own group: newer releases write both.
 VOLCANO_GROUP_NAME = "scheduling.volcano.sh/group-name"
@@ -59,6 +60,12 @@ def written_on(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Wri
         annotations=for_policies,
         problem=problem or wrong or unfit,
     )
+
+
+def submitter_of(annotations: Mapping[str, str]) -> str:
+    """The trace context that the submitter wrote; empty if it is malformed."""
+    text = annotations.get(TRACEPARENT, "")
+    return text if text and parse_traceparent(text) is not None else ""
 
 
 def name_of(what: str, text: str) -> tuple[str, str]:

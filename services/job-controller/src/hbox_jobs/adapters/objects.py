@@ -65,7 +65,7 @@ from ..core.requests import Container
 from ..core.spec import PodSpec, Shape, shape_of
 from ..core.views import QUEUE_GATE, GroupCondition, GroupPhase, GroupStatus, GroupView, PodStatus, PodView
 from ..core.volumes import VolumeUse
-from .annotations import name_of, policy_annotations, written_on
+from .annotations import name_of, policy_annotations, submitter_of, written_on
 from .podconstraints import constraints_of
 from .resized import Given, given_of
 
@@ -157,6 +157,7 @@ class PodReader:
             rank_key=rank_key(meta.name, written.role, meta.labels, meta.annotations) if written.group else None,
             foreign_gang_label="" if written.group else next((label for label in FOREIGN_GANGS if meta.labels.get(label)), ""),
             written=_bytes_of(meta.labels) + _bytes_of(written.annotations),
+            traceparent=submitter_of(meta.annotations),
             refusal=refusal_of(status.phase, status.reason, status.message),
             kubelet_at=_seconds(status.start_time),
         )
@@ -449,6 +450,7 @@ def group_view(group: kube.PodGroup) -> GroupView:
         problem=sanitized(problem),
         unknown_fields=group.unknown_fields,
         written=len(_ENCODER.encode(spec)) + _bytes_of(annotations),
+        traceparent=submitter_of(meta.annotations),
         version=int(meta.resource_version) if meta.resource_version.isdecimal() else 0,
         status=GroupStatus(
             phase,

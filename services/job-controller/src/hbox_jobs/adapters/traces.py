@@ -108,6 +108,7 @@ class JobTraces:
             traceparent=trace_of(changed.job),
             start=entered.submitted_at,
             end=entered.submitted_at,
+            links=[entered.submitter],
             job=changed.job,
             namespace=changed.namespace,
             name=changed.name,

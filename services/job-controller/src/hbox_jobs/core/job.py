@@ -186,6 +186,13 @@ class Record:
         return next((pod.queue for pod in self.pods.values() if pod.queue), DEFAULT_QUEUE)
 
     @property
+    def submitter(self) -> str:
+        """The trace context of its submitter; empty if there is none."""
+        if self.group is not None:
+            return self.group.traceparent
+        return next((pod.traceparent for pod in self.pods.values()), "")
+
+    @property
     def min_member(self) -> int:
         return max(1, self.group.min_member) if self.group is not None else 1
 

@@ -886,7 +886,7 @@ class Jobs:
             message=message,
             at=wall,
         )
-        self.phases.add(Entered(changed, record.placed, rejected, record.key, record.submitted_at))
+        self.phases.add(Entered(changed, record.placed, rejected, record.key, record.submitted_at, record.submitter))
 
     def _next_key(self, now: float, until: float, skip: Collection[str]) -> str | None:
         if (found := self._urgent.pop(skip)) is not None:

@@ -33,13 +33,15 @@ from hbox_common.model.ids import is_missing_group_job
 @dataclass(frozen=True, slots=True)
 class Entered:
     """A phase that a job entered, or (`rejected`: the code) the reason why it cannot start as it is written. `pods`: node and cards of each pod that has, or
-    had, a node. `key`: of the job's record. `submitted_at`: of the job, in seconds since the epoch."""
+    had, a node. `key`: of the job's record. `submitted_at`: of the job, in seconds since the epoch. `submitter`: the trace
+    context of its submitter."""
 
     changed: JobPhaseChanged
     pods: tuple[tuple[NodeName, Sequence[CardSlice]], ...] = ()
     rejected: str = ""
     key: str = ""
     submitted_at: float = 0.0
+    submitter: str = ""
 
     @property
     def job(self) -> JobId:

@@ -81,6 +81,7 @@ class PodView:
     rank_key: RankKey | None = None  #: of a pod of a gang: by which its rank is found
     foreign_gang_label: str = ""  #: the label by which it names a gang of another scheduler, if it names no PodGroup
     written: int = 0  #: bytes of its labels and annotations above
+    traceparent: str = ""  #: trace context of its submitter
     refusal: str = ""  #: reason and message of the kubelet that refused to admit it
     #: when the kubelet admitted or refused it (`status.startTime`), in seconds since the epoch; 0: not yet
     kubelet_at: float = 0.0
@@ -171,6 +172,7 @@ class GroupView:
     problem: str = ""  #: why it cannot be scheduled as written
     unknown_fields: tuple[str, ...] = ()  #: of its spec, a sentence each
     written: int = 0  #: bytes of its spec, and of its annotations above
+    traceparent: str = ""  #: trace context of its submitter
     status: GroupStatus = GroupStatus()
     #: its resourceVersion; 0 if that is no number. Not compared: a status write changes it.
     version: int = field(default=0, compare=False)
