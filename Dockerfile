@@ -32,8 +32,8 @@ COPY --from=build /opt/hbox /opt/hbox
 # python:3.11-slim has no bytecode of Python's own library: every start and every check of health compiled 200 modules, half a second of the processor.
 RUN stdlib=$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))') \
  && python3 -m compileall -q --invalidation-mode unchecked-hash -x '/(site-packages|dist-packages|ensurepip|idlelib|lib2to3|test|tests|tkinter|turtledemo)/' "$stdlib"
-# The root may be read-only: what a service writes is in /tmp, and in volumes at /data and /keys.
-RUN install --directory --owner=65532 --group=65532 /data /keys
+# The root may be read-only: what a service writes is in /tmp, and in volumes at /data, /health and /keys.
+RUN install --directory --owner=65532 --group=65532 /data /health /keys
 ENV PATH=/opt/hbox/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
 WORKDIR /tmp
 USER 65532:65532

@@ -763,8 +763,10 @@ def test_a_volume_that_is_kept_is_there_beside_postgres_too() -> None:
         found = read(template("database.secret.name=pg", *values).stdout)
         return [f["metadata"]["name"] for f in found if f["kind"] == "PersistentVolumeClaim"]
 
-    assert claims() == []
-    assert claims("database.storage.keep=true") == ["hbox-ledger"], "Helm could not roll back over what it left in the cluster"
+    assert claims() == ["hbox-health"]
+    assert claims("database.storage.keep=true") == ["hbox-ledger", "hbox-health"], (
+        "Helm could not roll back over what it left in the cluster"
+    )
 
 
 @pytest.mark.parametrize(
@@ -778,8 +780,10 @@ def test_a_volume_that_is_kept_is_there_beside_postgres_too() -> None:
 )
 def test_volumes_outlive_a_release_in_production_and_by_value(values: tuple[str, ...], kept: bool) -> None:
     found = read(template(*values).stdout)
-    [claim] = [one for one in found if one["kind"] == "PersistentVolumeClaim"]
-    assert (claim["metadata"].get("annotations") or {}).get("helm.sh/resource-policy") == ("keep" if kept else None)
+    claims = [one for one in found if one["kind"] == "PersistentVolumeClaim"]
+    assert [one["metadata"]["name"] for one in claims] == ["hbox-ledger", "hbox-health"]
+    for claim in claims:
+        assert (claim["metadata"].get("annotations") or {}).get("helm.sh/resource-policy") == ("keep" if kept else None)
     [brokers] = [one for one in found if one["kind"] == "StatefulSet"]
     policy = brokers["spec"]["persistentVolumeClaimRetentionPolicy"]
     assert policy == {"whenDeleted": "Retain" if kept else "Delete", "whenScaled": "Retain"}

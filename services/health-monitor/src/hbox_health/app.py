@@ -1,7 +1,7 @@
 """The health-monitor process: receives node states, publishes verdicts, and cordons nodes.
 
-It stores nothing: it reads its last verdicts back from the stream, and the nodes' marks show its cordons. If it is killed, it publishes differences
-again on its next start. If it is stopped for good, the last verdicts stay in force: no fault is forgotten, and none is detected.
+It stores incidents in its database, reads its last verdicts back from the stream, and finds its cordons by the nodes' marks. If it is killed, it publishes
+differences again on its next start. While it is stopped, the last verdicts stay in force, and reports wait in their stream.
 """
 
 import asyncio
@@ -11,12 +11,16 @@ from typing import NoReturn
 
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s, wall_s
-from hbox_common.events import HealthVerdict, NodeObserved, NodeOutcome, NodeStateChanged
-from hbox_common.runtime import Health, connected
+from hbox_common.events import HealthEvictionAsked, HealthReport, HealthVerdict, NodeObserved, NodeOutcome, NodeStateChanged
+from hbox_common.runtime import Health, connected, current_secret
+from hbox_common.store import Store
 
 from . import metrics
+from .adapters import tables
+from .adapters.incidentstore import IncidentStore
 from .adapters.outbox import Outbox
 from .core import Breaker, Decide, Event, Monitor, NodeSeen, Publish, Retire, Synced, Ticked, VerdictHeard, VerdictsLost
+from .judging import Judging
 from .settings import HealthSettings
 
 log = logging.getLogger(__name__)
@@ -27,25 +31,34 @@ STARTING_S = 0.05
 
 async def run(settings: HealthSettings, health: Health) -> None:
     """The service, until cancelled."""
-    async with connected(settings) as bus:
-        await HealthMonitor(settings, health, bus).run()
+    async with (
+        Store.open(
+            lambda: current_secret(settings, "health_database_url"), metadata=tables.metadata, versions=tables.VERSIONS
+        ) as store,
+        connected(settings) as bus,
+    ):
+        await HealthMonitor(settings, health, bus, IncidentStore(store)).run()
 
 
 class HealthMonitor:
     """One loop runs it all, and the core is only touched between awaits: it needs no lock."""
 
-    def __init__(self, settings: HealthSettings, health: Health, bus: Bus) -> None:
+    def __init__(self, settings: HealthSettings, health: Health, bus: Bus, store: IncidentStore) -> None:
         self.core = Monitor(settings.rules())
         self._health, self._bus = health, bus
         self._outbox = Outbox(bus)
+        self._judging = Judging(store, self._outbox, self._step, policy=settings.on_sick_hardware)
+        self._read = asyncio.Event()  #: what the stream held at the start
 
     async def run(self) -> None:
+        await self._judging.begin()
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._judge())
             group.create_task(self._outbox.run())
             group.create_task(self._keep_time())
             group.create_task(
                 self._bus.follow(
-                    [NodeStateChanged, HealthVerdict],
+                    [NodeStateChanged, HealthVerdict, HealthEvictionAsked],
                     self._on_messages,
                     start=Start.LAST_PER_SUBJECT,
                     on_ready=self._synced,
@@ -79,17 +92,26 @@ class HealthMonitor:
             event = delivery.event
             if isinstance(event, NodeStateChanged):
                 self._step(NodeSeen(event.node))
+            elif isinstance(event, HealthEvictionAsked):
+                self._judging.heard(event)
             else:
                 assert isinstance(event, HealthVerdict)
                 self._step(VerdictHeard(event.verdict))
 
+    async def _judge(self) -> NoReturn:
+        await self._read.wait()
+        await self._bus.consume("health-monitor-reports", [HealthReport], self._judging.on_reports, writers_only=True)
+
     def _synced(self) -> None:
         self._step(Synced())
+        self._judging.synced()
+        self._read.set()
         log.info("synced", extra={"nodes": len(self.core.nodes), "verdicts": len(self.core.verdicts)})
 
     async def _lost(self) -> None:
         log.warning("the stream of verdicts was lost or re-created: publishing all current verdicts")
         self._step(VerdictsLost())
+        self._judging.republish()
 
     async def _answered(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:

@@ -1,5 +1,9 @@
 """What health-monitor counts."""
 
+from collections import Counter
+from collections.abc import Iterable
+
+from hbox_common.model import Incident
 from hbox_common.telemetry import counter, gauge
 
 NODES = gauge("health_nodes", "Nodes, by verdict", ["healthy"])
@@ -9,3 +13,15 @@ DECISIONS = counter("health_node_decisions", "Cordon and uncordon decisions", ["
 ANSWERS = counter("health_node_answers", "Outcomes of cordon and uncordon decisions", ["action", "outcome"])
 HELD_BACK = gauge("health_cordons_held_back", "Faulty nodes not cordoned because the cordon limit is reached")
 UNSAID = gauge("health_messages_waiting", "Messages not yet published")
+REPORTS = counter("health_reports", "Reports of node agents that were judged")
+REFUSED = counter(
+    "health_reports_refused", "Reports that were refused: foreign-node = published under another node's name", ["reason"]
+)
+INCIDENTS = gauge("health_incidents", "Open incidents", ["kind", "state"])
+
+
+def count_incidents(found: Iterable[Incident]) -> None:
+    """Set the gauge of open incidents."""
+    INCIDENTS.clear()
+    for (kind, state), count in Counter((one.kind, one.state.value) for one in found).items():
+        INCIDENTS.labels(kind, state).set(count)

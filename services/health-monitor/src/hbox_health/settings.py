@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from hbox_common.model.sickhardware import SickPolicy
 from hbox_common.runtime import Settings
 
 from .core import NODE_CONDITIONS, Rules
@@ -23,6 +24,16 @@ class HealthSettings(Settings):
         ge=0,
         le=1,
         description="Maximum cordoned fraction, 0 to 1, of the nodes with cards and of the nodes without; one node is always allowed.",
+    )
+
+    health_database_url: str = Field(
+        "sqlite:///hbox-health.db",
+        description="health-monitor's database of incidents: sqlite:////path/health.db, or postgresql+psycopg://user:password@host/database of its own.",
+    )
+    on_sick_hardware: SickPolicy = Field(
+        SickPolicy.RESTART,
+        description="What happens to jobs on sick hardware that, like their queues, have no annotation hbox.io/on-sick-hardware: restart, checkpoint, shrink "
+        "or ignore.",
     )
 
     def rules(self) -> Rules:

@@ -62,6 +62,7 @@ DECIDED = frozenset(
         "leader_election",
         "lease_namespace",
         "database_url",
+        "health_database_url",
         "scheduler_conf",
         "pools_file",
         "fabrics_file",

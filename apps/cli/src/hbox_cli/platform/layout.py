@@ -77,6 +77,10 @@ class Layout:
         return self.folder / "ledger.db"
 
     @property
+    def health_database(self) -> Path:
+        return self.folder / "health.db"
+
+    @property
     def books_of(self) -> Path:
         """A file with the name of the cluster to which ledger and streams belong; no file if the cluster was emulated."""
         return self.folder / "books-of"

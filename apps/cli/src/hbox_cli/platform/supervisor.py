@@ -393,6 +393,7 @@ class Platform:
                 "HBOX_NATS_URL": self.running.nats_url,
                 "HBOX_KUBECONFIG": self.running.kubeconfig,
                 "HBOX_DATABASE_URL": self.running.database_url,
+                "HBOX_HEALTH_DATABASE_URL": f"sqlite:///{self.layout.health_database}",
                 "HBOX_POLICY": self.plan.policy,
                 "HBOX_SCHEDULER_NAMES": ",".join(self.plan.scheduler_names),
                 "HBOX_QUEUES": self.plan.queues,
@@ -556,7 +557,8 @@ def _empty(layout: Layout, cluster: str, *, keep_broker: bool) -> None:
             else:
                 path.unlink()
         for end in ("", "-wal", "-shm", "-journal", ".lock"):  # the database's own files; backups stay
-            layout.database.with_name(layout.database.name + end).unlink(missing_ok=True)
+            for database in (layout.database, layout.health_database):
+                database.with_name(database.name + end).unlink(missing_ok=True)
     except OSError as e:
         raise InvalidRequest(
             f"{e.filename} is of a former cluster, and cannot be removed: {e.strerror}", hint="remove it"

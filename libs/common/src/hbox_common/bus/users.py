@@ -53,6 +53,7 @@ DURABLES: Mapping[str, tuple[str, Stream]] = {
     "binder-evictions": ("binder", Stream.DECISIONS),
     "binder-binds": ("binder", Stream.DECISIONS),
     "binder-nodes": ("binder", Stream.DECISIONS),
+    "health-monitor-reports": ("health-monitor", Stream.REPORTS),
 }
 
 #: Begins the subjects of public events; the next tokens are the domain, the event, the queue (`_`: none), and the job or node.

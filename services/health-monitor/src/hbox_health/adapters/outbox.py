@@ -6,8 +6,8 @@ from typing import NoReturn
 
 from hbox_common.bus import Bus
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import HealthChanged, HealthVerdict, NodeAction, NodeDecided
-from hbox_common.model import DecisionId, Verdict
+from hbox_common.events import HealthChanged, HealthEvictionAsked, HealthVerdict, IncidentChanged, NodeAction, NodeDecided
+from hbox_common.model import DecisionId, Incident, Verdict
 
 from .. import metrics
 from ..core import OWNER, Decide
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 0.5
 
-_Message = HealthVerdict | NodeDecided | HealthChanged
+_Message = HealthVerdict | NodeDecided | HealthChanged | IncidentChanged | HealthEvictionAsked
 
 
 class Outbox:
@@ -43,6 +43,12 @@ class Outbox:
             cards=verdict.cards,
         )
         self._put("event", f"{verdict.node}.{verdict.generation}", event)
+
+    def incident(self, incident: Incident) -> None:
+        self._put("incident", f"{incident.id}.{incident.changed}", IncidentChanged(incident=incident))
+
+    def evict(self, asked: HealthEvictionAsked) -> None:
+        self._put("evict", asked.incident, asked)
 
     def decided(self, decide: Decide, *, wall: float) -> None:
         id_ = DecisionId(f"{decide.action}.{decide.node}.{int(wall * 1000)}")
@@ -83,6 +89,10 @@ class Outbox:
                 metrics.VERDICTS.inc()
             case HealthChanged():
                 await self._bus.publish(message, message.node)
+            case IncidentChanged(incident=incident):
+                await self._bus.publish(message, incident.node, message_id=f"{incident.id}.{incident.changed}")
+            case HealthEvictionAsked():
+                await self._bus.publish(message, message.node, message.incident)
             case NodeDecided():
                 await self._bus.publish(message, message.node, message_id=message.id)
                 metrics.DECISIONS.labels(message.action).inc()

@@ -16,6 +16,7 @@ from .monitor import (
     VerdictHeard,
     VerdictsLost,
 )
+from .scopes import Judged, Scopes
 
 __all__ = [
     "NODE_CONDITIONS",
@@ -26,11 +27,13 @@ __all__ = [
     "Event",
     "Fault",
     "FaultKind",
+    "Judged",
     "Monitor",
     "NodeSeen",
     "Publish",
     "Retire",
     "Rules",
+    "Scopes",
     "Synced",
     "Ticked",
     "VerdictHeard",

@@ -44,6 +44,7 @@ from hbox_common.model import CardId, Generation, NodeName, NodeState, Verdict
 from hbox_common.model.devices.cardids import numbered
 
 from .faults import Fault, FaultKind, Rules, faults_of
+from .scopes import Judged, Scopes
 
 #: Who cordons, as it is written on the node.
 OWNER = "hbox-health-monitor"
@@ -79,7 +80,7 @@ class Ticked:
     pass
 
 
-Event: TypeAlias = NodeSeen | VerdictHeard | Synced | VerdictsLost | Ticked
+Event: TypeAlias = NodeSeen | Judged | VerdictHeard | Synced | VerdictsLost | Ticked
 
 
 # --- what is to be done
@@ -130,6 +131,7 @@ class _Counted:
 @dataclass(slots=True)
 class _Node:
     state: NodeState
+    scopes: Scopes = field(default_factory=Scopes)
     faults: dict[Fault, float | None] = field(default_factory=dict)  #: None = active; else recovering since then
     joining: bool = False  #: never seen ready
     asked: NodeAction | None = None
@@ -146,7 +148,7 @@ class _Node:
 
     @property
     def all_cards_bad(self) -> bool:
-        bad = {fault.card for fault in self.faults if not fault.of_node}
+        bad = {fault.card for fault in self.faults if not fault.of_node} | {*self.scopes.cards}
         return bool(self.state.cards) and all(card.id in bad or card.parent_id in bad for card in self.state.cards)
 
     @property
@@ -157,7 +159,7 @@ class _Node:
 
     @property
     def wants_closed(self) -> bool:
-        return self.all_cards_bad or any(fault.closes for fault in self.faults)
+        return self.all_cards_bad or not self.scopes.node or any(fault.closes for fault in self.faults)
 
 
 class Monitor:
@@ -168,6 +170,7 @@ class Monitor:
         self.nodes: dict[NodeName, _Node] = {}
         self.verdicts: dict[NodeName, Verdict] = {}  #: the last of each name, also of nodes that are gone
         self.synced = False
+        self._scopes: dict[NodeName, Scopes] = {}  #: by judgement, also of nodes that are not known yet
         self._retired: set[NodeName] = set()  #: nodes of `verdicts` whose last verdict was published because they are gone
         self._restless: set[NodeName] = set()  #: what time can change something about
         self._size = {False: 0, True: 0}  #: nodes without cards, nodes with
@@ -182,6 +185,11 @@ class Monitor:
                 self._seen(event.state, now)
                 self._judge(event.state.name, now, wall, effects)
                 self._retire(event.state.name, wall, effects)
+            case Judged(name, scopes):
+                self._scopes[name] = scopes
+                if (known := self.nodes.get(name)) is not None:
+                    known.scopes = scopes
+                    self._judge(name, now, wall, effects)
             case VerdictHeard(verdict):
                 last = self.verdicts.get(verdict.node)
                 if last is None or verdict.generation > last.generation:
@@ -232,7 +240,7 @@ class Monitor:
         if state.gone:
             return
         if known is None:
-            node = self.nodes[state.name] = _Node(state, joining=not state.ready)
+            node = self.nodes[state.name] = _Node(state, self._scopes.get(state.name, Scopes()), joining=not state.ready)
         else:
             node = known
             node.state = state
@@ -263,6 +271,8 @@ class Monitor:
             node.faults[Fault(FaultKind.EARLIER, earlier.reason)] = now
         present = node.present_cards
         for card, index in _bad_cards_of(earlier):
+            if card in node.scopes.cards:
+                continue  # it ends with its incident
             known = node.state.known_card(card)
             fault = Fault(FaultKind.CARD, card=card, index=index)
             if known is not None:
@@ -308,23 +318,33 @@ class Monitor:
     def _speak(self, node: _Node, wall: float, effects: list[Effect]) -> None:
         last = self.verdicts.get(node.state.name)
         healthy = not any(fault.of_node for fault in node.faults) and not node.all_cards_bad
-        bad = sorted((fault for fault in node.faults if not fault.of_node), key=lambda fault: (fault.index, fault.card))
-        bad_cards, cards = tuple(fault.index for fault in bad), tuple(fault.card for fault in bad)
-        reason = self._reason(node)
-        if last is None and healthy and not bad_cards:
-            return  # no verdict was ever published for it
-        if last is not None and (last.healthy, last.cards, last.reason) == (healthy, cards, reason):
-            return
-        changed = last is None or (last.healthy, last.cards) != (healthy, cards)
+        scopes = node.scopes
+        bad = {fault.card: fault.index for fault in node.faults if not fault.of_node}
+        for card in scopes.cards:
+            known = node.state.known_card(card)
+            bad.setdefault(card, known.index if known is not None else -1)
+        cards = tuple(sorted(bad, key=lambda card: (bad[card], card)))
         verdict = Verdict(
             node=node.state.name,
             generation=Generation(max((last.generation if last else 0) + 1, int(wall * 1000))),
-            healthy=healthy,
-            bad_cards=bad_cards,
-            reason=reason,
-            since=wall if changed or last is None else last.since,
+            healthy=healthy and scopes.node,
+            bad_cards=tuple(bad[card] for card in cards),
+            reason=self._reason(node),
+            since=wall,
             cards=cards,
+            rails_off=scopes.rails_off,
+            multi_gpu=scopes.multi_gpu,
+            multi_node=scopes.multi_node,
+            incidents=scopes.incidents,
+            boot_id=scopes.boot_id,
         )
+        if last is None and not verdict.restricts:
+            return  # no verdict was ever published for it
+        changed = last is None or _usable_part(last) != _usable_part(verdict)
+        if last is not None and not changed:
+            if (last.reason, last.incidents) == (verdict.reason, verdict.incidents):
+                return
+            verdict = replace(verdict, since=last.since)
         self.verdicts[verdict.node] = verdict
         effects.append(Publish(verdict, changed))
 
@@ -338,6 +358,8 @@ class Monitor:
             parts.append("all cards unhealthy")
         else:
             parts += sorted(str(fault) for fault in node.faults if not fault.of_node)
+        if node.scopes.reason:
+            parts.append(node.scopes.reason)
         if node.held_back:
             parts.append("not cordoned, since too many nodes are")
         return "; ".join(parts)
@@ -357,7 +379,7 @@ class Monitor:
                 node.asked, node.was_closed = None, True
             elif self.rules.cordon and not (node.was_closed and node.asked is None):
                 self._ask(node, NodeAction.CORDON, now, effects)
-        elif not any(fault.of_node for fault in node.faults):
+        elif node.scopes.node and not any(fault.of_node for fault in node.faults):
             if closed:
                 self._ask(node, NodeAction.UNCORDON, now, effects)
             else:
@@ -399,9 +421,13 @@ class Monitor:
             if any(fault.of_node for fault in node.faults) or node.all_cards_bad:
                 assert verdict is not None
                 assert not verdict.healthy
-            bad = {fault.card for fault in node.faults if not fault.of_node}
+            bad = {fault.card for fault in node.faults if not fault.of_node} | {*node.scopes.cards}
             assert not bad or (verdict is not None and bad == set(verdict.cards))
             assert name in self._restless or not (node.faults or node.asked or node.closed_by_us or node.held_back)
+
+
+def _usable_part(verdict: Verdict) -> tuple[object, ...]:
+    return verdict.healthy, verdict.cards, verdict.rails_off, verdict.multi_gpu, verdict.multi_node
 
 
 def _bad_cards_of(verdict: Verdict) -> Iterator[tuple[CardId, int]]:
