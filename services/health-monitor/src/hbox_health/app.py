@@ -93,7 +93,7 @@ class HealthMonitor:
             if isinstance(event, NodeStateChanged):
                 self._step(NodeSeen(event.node))
             elif isinstance(event, HealthEvictionAsked):
-                self._judging.heard(event)
+                self._judging.note(event)
             else:
                 assert isinstance(event, HealthVerdict)
                 self._step(VerdictHeard(event.verdict))

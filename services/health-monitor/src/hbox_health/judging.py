@@ -45,13 +45,13 @@ class Judging:
             self._publish(incident)
         self._count()
 
-    def heard(self, asked: HealthEvictionAsked) -> None:
+    def note(self, asked: HealthEvictionAsked) -> None:
         """A request that is in the stream."""
         if not asked.ended:
             self._standing[asked.node, asked.incident] = asked
 
     def synced(self) -> None:
-        """All requests of the stream were passed to `heard`."""
+        """All requests of the stream were passed to `note`."""
         for (node, incident), asked in self._standing.items():
             if incident not in self._incidents.open.get(node, {}):
                 self._outbox.evict(asked.model_copy(update={"ended": True}))

@@ -32,7 +32,7 @@ _ACTIONS = {
     6: Action.REBOOT,
     7: Action.REBOOT,
 }
-_LOCAL_WORK_GOES_ON = 5
+_IMEX_DOMAIN = 5
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Incidents:
         lost, action = fact.value.get("every_call"), fact.value.get("recovery_action")
         if lost is not None:
             self._open(node, boot_id, fact, LOST, Action.REBOOT, "nvml", f"NVML returns {lost} for every call", now, changed)
-        elif isinstance(action, int) and action not in (0, _LOCAL_WORK_GOES_ON):
+        elif isinstance(action, int) and action not in (0, _IMEX_DOMAIN):
             wanted = _ACTIONS.get(action, Action.ISOLATE_GPU)
             why = f"NVML's recovery action is {action} ({wanted})"
             self._open(node, boot_id, fact, RECOVERY, wanted, "recovery-action", why, now, changed)
