@@ -1,7 +1,7 @@
 """Evictions from sick hardware (ADR 109): health-monitor names the hardware, the ledger decides which pods leave it.
 
-A request applies until health-monitor withdraws it: each turn of the clock applies it to the pods that are there: nothing is lost or done twice if either
-program restarts. A gang of two or more ends whole: it unwinds like a gang that did not start in time, so that no plan is accepted for it until its last pod is
+Until health-monitor withdraws a request, each turn of the clock applies it to the pods that are there: nothing is lost or done twice if either program
+restarts. A gang of two or more ends whole: it unwinds like a gang that did not start in time, so that no plan is accepted for it until its last pod is
 gone, and refused evictions are repeated. The verdict keeps the successors off the hardware.
 """
 
