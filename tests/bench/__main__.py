@@ -37,6 +37,7 @@ ASKED_FOR = (
     "vgpu",
     "shards",
     "wishes",
+    "health-log",
 )  #: take minutes, and the first programs that are not everywhere
 
 
@@ -48,7 +49,7 @@ def main(names: list[str]) -> int:
     print(f"{os.cpu_count()} cores, Python {machine.python_version()}, {machine.machine()}, {time.strftime('%Y-%m-%d')}")
     for name in names or BENCHES:
         print(f"\n== {name}", flush=True)
-        importlib.import_module(f"tests.bench.{name}").main()
+        importlib.import_module(f"tests.bench.{name.replace('-', '_')}").main()
     return 0
 
 

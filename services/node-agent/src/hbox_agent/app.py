@@ -41,7 +41,7 @@ MACHINE_S = 300.0
 #: Ports of RDMA adapters, which go down and come back, so often.
 PORTS_S = 15.0
 #: Seconds between two looks at the kernel log, and at units and modules.
-LOG_S, EMULATED_LOG_S, UNITS_S = 0.1, 0.5, 15.0
+LOG_S, EMULATED_LOG_S, UNITS_S = 0.2, 0.5, 15.0
 #: Seconds after which a call of a reader of health counts as hanging; NVML has `nvml_timeout_s` in addition.
 DEADLINE_S = 10.0
 #: Seconds between two looks at the boot id of an emulated node.
