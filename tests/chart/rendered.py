@@ -41,6 +41,7 @@ MATRIX: Mapping[str, Sequence[str]] = {
         "nats.tls.secret=broker-tls",
         "nats.tls.clientSecret=services-tls",
     ),
+    "kernel log": ("services.node-agent.enabled=true", "services.node-agent.kernelLog.enabled=true"),
     "NVML": (
         "services.node-agent.enabled=true",
         "services.node-agent.nvml.enabled=true",

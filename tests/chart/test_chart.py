@@ -142,6 +142,22 @@ def test_agents_see_nvidias_cards_only_where_that_is_said() -> None:
     assert (said["nvml"], said["nvml_library"]) == (True, "/host/nvml")
 
 
+def test_agents_get_a_capability_only_where_they_read_the_kernels_log() -> None:
+    [[_, _, spec]] = [found for found in pods("kernel log") if found[0] == AGENT]
+    [container] = spec["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"], "add": ["SYSLOG"]},
+    }
+    assert {volume["name"] for volume in spec["volumes"] if "hostPath" in volume} == {"kubelet"}
+    [settings] = [one for one in of("kernel log", "ConfigMap") if one["metadata"]["name"] == "hbox-settings"]
+    assert yaml.safe_load(settings["data"]["hbox.yaml"])["node-agent"]["kernel_log"] is True
+    privileged = [who for name in ("kernel log", "NVML", "node agents") for who, _, pod in pods(name) for one in pod["containers"]
+                  if one["securityContext"].get("privileged")]  # fmt: skip
+    assert privileged == []
+
+
 def settings_of_collector(*values: str) -> dict[str, Any]:
     [settings] = [
         one

@@ -144,7 +144,7 @@ imagePullSecrets:
 {{- if .Values.deviceConfig }}{{ $_ := set $all "device_config" "/etc/hbox/devices/device-config.yaml" }}{{ end -}}
 {{- range $name, $service := .Values.services -}}
 {{- $own := deepCopy (default dict $service.settings) -}}
-{{- if eq $name "node-agent" }}{{ $_ := set $own "kubelet_root" $service.kubeletRoot }}{{ if $service.kubeletConfig }}{{ $_ := set $own "kubelet_config" "/host/kubelet-config/config.yaml" }}{{ end }}{{ $nvml := default dict $service.nvml }}{{ if $nvml.enabled }}{{ $_ := set $own "nvml" true }}{{ if $nvml.folder }}{{ $_ := set $own "nvml_library" "/host/nvml" }}{{ end }}{{ end }}{{ end -}}
+{{- if eq $name "node-agent" }}{{ $_ := set $own "kubelet_root" $service.kubeletRoot }}{{ if $service.kubeletConfig }}{{ $_ := set $own "kubelet_config" "/host/kubelet-config/config.yaml" }}{{ end }}{{ $nvml := default dict $service.nvml }}{{ if $nvml.enabled }}{{ $_ := set $own "nvml" true }}{{ if $nvml.folder }}{{ $_ := set $own "nvml_library" "/host/nvml" }}{{ end }}{{ end }}{{ if (default dict $service.kernelLog).enabled }}{{ $_ := set $own "kernel_log" true }}{{ end }}{{ end -}}
 {{- if eq $name "admission" }}{{ if $.Values.sizes }}{{ $_ := set $own "sizes_file" "/etc/hbox/sizes/sizes.yaml" }}{{ end -}}
 {{- with (index $.Values.services "job-controller").settings }}{{ if and .scheduler_names (not (hasKey $own "scheduler_names")) }}{{ $_ := set $own "scheduler_names" .scheduler_names }}{{ end }}{{ end }}{{ end -}}
 {{- if has $name (list "scheduler-core" "quota-ledger") }}{{ if $.Values.policy }}{{ $_ := set $own "scheduler_conf" "/etc/hbox/files/volcano-scheduler.conf" }}{{ end }}{{ end -}}

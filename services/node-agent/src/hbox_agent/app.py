@@ -17,7 +17,8 @@ from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.events import NodeDevicesChanged, NodeNumaChanged
 from hbox_common.health.report import NODE, Check
 from hbox_common.model import NodeDevices, NodeName, NodeNuma, NodeNvml
-from hbox_common.model.bounds import is_name
+from hbox_common.model.bounds import VALUE_BYTES, is_name, sanitized
+from hbox_common.model.nodenuma import MAX_PROBLEMS
 from hbox_common.runtime import Health, connected
 
 from . import metrics
@@ -40,8 +41,8 @@ LOOK_S = 1.0
 MACHINE_S = 300.0
 #: Ports of RDMA adapters, which go down and come back, so often.
 PORTS_S = 15.0
-#: Seconds between two looks at the kernel log, and at units and modules.
-LOG_S, EMULATED_LOG_S, UNITS_S = 0.2, 0.5, 15.0
+#: Seconds between two looks at the kernel log, at units and modules, and at the link to the kubelet.
+LOG_S, EMULATED_LOG_S, UNITS_S, LINKS_S = 0.2, 0.5, 15.0, 5.0
 #: Seconds after which a call of a reader of health counts as hanging; NVML has `nvml_timeout_s` in addition.
 DEADLINE_S = 10.0
 #: Seconds between two looks at the boot id of an emulated node.
@@ -122,6 +123,7 @@ class NodeWatch:
         self._numa: NodeNuma | None = None
         self._nvml: NodeNvml | None = None
         self._inventory = Inventory()
+        self._health: HealthWatch | None = None
         self._published_numa: tuple[object, ...] = ()
         self._looked_at = -MACHINE_S
         self._machine_s = MACHINE_S
@@ -172,7 +174,7 @@ class NodeWatch:
 
     async def _watch_boot(self, boot_id: str) -> NoReturn:
         settings, emulated = self._settings, self._settings.kubelets is not None
-        watch = HealthWatch(self._node, boot_id, self._bus)
+        watch = self._health = HealthWatch(self._node, boot_id, self._bus)
         await watch.resume()
         on = {Check.PORTS, Check.UNITS, Check.LINKS} if not emulated else {Check.PORTS}
         nvml: NvmlSource = Nvml(library=settings.nvml_library, timeout_s=settings.nvml_timeout_s)
@@ -192,7 +194,7 @@ class NodeWatch:
         watch.add(Check.KERNEL_LOG, log_reader, self._rule(Check.KERNEL_LOG, on, EMULATED_LOG_S if emulated else LOG_S))
         watch.add(Check.PORTS, PortsReader(self._host, self._inventory), self._rule(Check.PORTS, on, PORTS_S))
         watch.add(Check.UNITS, UnitsReader(self._host), self._rule(Check.UNITS, on, UNITS_S))
-        watch.add(Check.LINKS, self, self._rule(Check.LINKS, on, LOOK_S))
+        watch.add(Check.LINKS, self, self._rule(Check.LINKS, on, LINKS_S))
         await watch.run()
 
     def _rule(self, check: Check, on: Set[Check], every_s: float) -> ReaderRule:
@@ -293,7 +295,7 @@ class NodeWatch:
                 await self._bus.publish(NodeDevicesChanged(devices=due), self._node)
                 self.publication.published = due
                 metrics.MESSAGES.inc()
-            numa = None if self._numa is None else replace(self._numa, nvml=self._nvml)
+            numa = None if self._numa is None else replace(self._numa, nvml=self._nvml, problems=self._unread(self._numa))
             if numa is not None and numa.content != self._published_numa:
                 await self._bus.publish(NodeNumaChanged(numa=numa), self._node)
                 self._published_numa = numa.content
@@ -305,6 +307,12 @@ class NodeWatch:
                     "%s: the kubelet's allocations are not published yet: %s", self._node, e, extra={"node": self._node}
                 )
             self._unpublished = str(e)
+
+    def _unread(self, numa: NodeNuma) -> tuple[str, ...]:
+        """What of the machine and of its health cannot be read, such as for want of a right."""
+        readers = {} if self._health is None else self._health.unread
+        found = (sanitized(f"{check.value}: {why}", VALUE_BYTES) for check, why in readers.items() if why)
+        return (*numa.problems, *found)[:MAX_PROBLEMS]
 
     async def _stored(self) -> NodeDevices | None:
         """The node's last message in the stream; None if unknown: then it is published again, which creates a missing stream."""

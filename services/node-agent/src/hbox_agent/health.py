@@ -54,6 +54,7 @@ class HealthWatch:
         self._agent = new_id()
         self.reports = Reports(node, boot_id, self._agent)
         self._changed = asyncio.Event()
+        self.unread: dict[Check, str] = {}  #: why a reader reads nothing
         self._readers: list[tuple[Schedule, Reader]] = []
 
     async def resume(self) -> None:
@@ -110,7 +111,7 @@ class HealthWatch:
                 self.observe(
                     [Observation(Check.AGENT, NODE, f"unread:{check.value}", {"reader": check.value, "why": why}, why)]
                 )
-                problem = why
+                problem = self.unread[check] = why
             metrics.FACTS.labels(check.value).inc(len(observed))
             self.observe(observed)
             if isinstance(reader, KernelLogReader):

@@ -68,7 +68,7 @@ class AgentSettings(Settings):
     )
     kernel_log: bool = Field(
         False,
-        description="true = read the kernel log, too: /dev/kmsg below host_root, with CAP_SYSLOG if kernel.dmesg_restrict is 1.",
+        description="true = read the kernel log, too: /dev/kmsg below host_root or, if it cannot be opened, by syslog(2), with CAP_SYSLOG.",
     )
     dcgm_url: str = Field(
         "",

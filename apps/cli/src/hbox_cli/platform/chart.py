@@ -83,6 +83,7 @@ DECIDED = frozenset(
         "kubelet_config",
         "nvml",
         "nvml_library",
+        "kernel_log",
         "host_root",
         "record",
         "shards",
@@ -164,6 +165,7 @@ def _service(name: str) -> dict[str, Any]:
                 "description": "of each node: the folder of NVML's library; empty: the runtime brings it",
             },
         ),
+        "kernelLog": _closed("the kernel's log, read by the agent with CAP_SYSLOG", enabled=_BOOLEAN),
     }
     return _closed(
         **(on_nodes if name in ON_NODES else replicas),

@@ -19,7 +19,7 @@ from hbox_common.model.nodenuma import PciDevice
 from ..core.kernelfacts import observations
 from ..core.reports import Observation
 from .host import read_counters
-from .kernellog import KernelRecords
+from .kernellog import MADE, KernelRecords
 from .nvml import Answer
 
 #: Records that are read before other tasks run.
@@ -62,9 +62,9 @@ class KernelLogReader:
             head, _, text = raw.partition(";")
             seq = _seq_of(head)
             if seq is not None:
-                if seq <= self._published:
-                    continue
-                self.seq = max(self.seq, seq)
+                if seq <= self._published and (seq >= MADE) is (self._published >= MADE):
+                    continue  # numbers of the device and of the system call do not compare
+                self.seq = seq if (seq >= MADE) is not (self.seq >= MADE) else max(self.seq, seq)
                 self._texts.append((seq, text))
             found += self._log.raw(raw)
             if place % _AT_ONCE == 0:
