@@ -23,7 +23,9 @@ def through_json(explanation: Explanation) -> dict[str, Any]:
     return read
 
 
-@pytest.mark.parametrize("explanation", [FULL, replace(FULL, changes=(PAIR,)), replace(FULL, start=None, stages=())])
+@pytest.mark.parametrize(
+    "explanation", [FULL, replace(FULL, changes=(PAIR,)), replace(FULL, start=None, stages=(), revision=0)]
+)
 def test_item_of_an_explanation_is_rendered_as_the_explanation(explanation: Explanation) -> None:
     read = explanation_of(through_json(explanation))
     assert list(lines(read)) == list(lines(explanation))
@@ -35,6 +37,10 @@ def test_item_names_verdict_code_owner_and_text() -> None:
     assert (item["verdict"], item["code"], item["owner"]) == ("wait", "CardsInUse", "system")
     assert item["text"].startswith("all 128 cards that the pod may use are in use")
     assert item["nodes"]["names"] == {"NodeUnschedulable": ["node-0001", "node-0002"]}
+
+
+def test_unknown_revision_is_no_field() -> None:
+    assert (through_json(FULL)["revision"], "revision" in through_json(replace(FULL, revision=0))) == (88_123, False)
 
 
 def test_changes_and_stages_of_a_newer_service_are_left_out() -> None:

@@ -68,6 +68,11 @@ def test_explanation_has_verdict_need_counts_changes_and_start() -> None:
     ]
 
 
+def test_unknown_revision_is_left_out() -> None:
+    shown = list(lines(replace(FULL, revision=0)))
+    assert "          as of 2026-03-02 14:12 UTC" in shown
+
+
 @pytest.mark.parametrize(
     ("message", "shown"),
     [

@@ -111,8 +111,9 @@ class Explanation:
     """Why one job waits.
 
     `code`: key of the catalogue (`hbox_common.reasons.CODES`). `need`, `have`: amounts by unit name, such as `cards`, `pods`, `cpu`: what one pod or the gang
-    requests, and the largest amount that can be had. `since`, `at`: seconds since the epoch. `revision`: the ledger's index of the examined state.
-    `position`: 1 = first of its queue; 0 = unknown. `attribution`: seconds of waiting by code.
+    requests, and the largest amount that can be had. `since`, `at`: seconds since the epoch. `revision`: the ledger's index of the examined state;
+    0 = unknown, as long as the ledger compares its claims with Kubernetes. `position`: 1 = first of its queue; 0 = unknown. `attribution`: seconds of waiting
+    by code.
     """
 
     job: JobId

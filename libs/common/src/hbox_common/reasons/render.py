@@ -63,7 +63,8 @@ def lines(explanation: Explanation, language: Language = Language.EN, *, message
     yield _row(phrases.BLOCKED, text, language)
     if amounts := _amounts(explanation, language):
         yield _row(None, amounts, language)
-    yield _row(None, phrases.AS_OF.of(language).format(time_text(explanation.at), explanation.revision), language)
+    revision = phrases.REVISION.of(language).format(explanation.revision) if explanation.revision else ""
+    yield _row(None, phrases.AS_OF.of(language).format(time_text(explanation.at)) + revision, language)
     if explanation.stages:
         shown = [_stage(one, language) for one in explanation.stages]
         yield _row(phrases.STAGES_HEAD, " · ".join(shown), language)
