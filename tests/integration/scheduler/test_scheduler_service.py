@@ -36,8 +36,10 @@ from hbox_common.events import (
 )
 from hbox_common.model import (
     DEFAULT_QUEUE,
+    CardSlice,
     Claim,
     ClaimId,
+    ClaimState,
     Epoch,
     Generation,
     HeldImage,
@@ -48,6 +50,7 @@ from hbox_common.model import (
     NodeName,
     NodeState,
     NodeUsage,
+    PlanId,
     PodConstraints,
     PodTerm,
     PodUid,
@@ -57,6 +60,7 @@ from hbox_common.model import (
     Selector,
     Verdict,
 )
+from hbox_common.model.consolidation import Mode
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.runtime import Health
 from hbox_scheduler.app import SchedulerService
@@ -74,6 +78,9 @@ class Peers:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self.jobs: list[Job] = []
+        self.placed: list[Job] = []  #: with pods on nodes
+        self.computed = True
+        self.readings = 0  #: of jobs
         self.claims: dict[str, Claim] = {}
         self.proposed: list[Plan] = []
         self.waiting: dict[str, str] = {}
@@ -99,8 +106,10 @@ class Peers:
         self.jobs.extend(jobs)
         await self._bus.publish(JobsPending(jobs=jobs), "0")
 
-    async def _say_jobs(self, _: JobsAsked) -> AsyncIterator[Event]:
-        yield JobsPage(complete=True, jobs=tuple(self.jobs))
+    async def _say_jobs(self, asked: JobsAsked) -> AsyncIterator[Event]:
+        self.readings += 1
+        placed = tuple(self.placed) if asked.placed and self.computed else ()
+        yield JobsPage(complete=True, computed=self.computed, jobs=tuple(self.jobs), placed=placed)
 
     async def _say_claims(self, _: ClaimsAsked) -> AsyncIterator[Event]:
         yield ClaimsPage(epoch=self.epoch, index=self.index, frozen=self.frozen, claims=tuple(self.claims.values()))
@@ -193,6 +202,35 @@ async def test_jobs_known_before_the_start_and_jobs_that_come_later_are_planned(
         await until(lambda: len(peers.claims) == 3, "the job that came is planned")
         assert {claim.node for claim in peers.claims.values() if claim.job == "later"} == {"n2"}
         await until(lambda: service.scheduler.reports.outstanding() == [], "all plans are answered")
+
+
+async def test_placed_jobs_are_read_again_until_job_controller_has_computed_all(nats: EmbeddedServer, peers: Peers) -> None:
+    """It has not, right after its start, and no message announces jobs without pods to place. Pending jobs need not wait for it."""
+    await peers.cluster([node("n1", cards=8)])
+    before, peers.computed, peers.placed = job("before", cards=4), False, [job("before", cards=4)]
+    claim = Claim(
+        id=ClaimId("c"), pod_uid=before.tasks[0].pods[0].uid, namespace=before.namespace, pod="before-0", job=before.id,
+        plan=PlanId("p"), queue=before.queue, priority=0, node=NodeName("n1"), requests=before.tasks[0].requests,
+        slices=tuple(CardSlice(i, 100, 80_000) for i in range(4)), state=ClaimState.POSTED,
+    )  # fmt: skip
+    peers.claims[claim.pod_uid] = claim
+    settings = SchedulerSettings(nats_url=nats.url, defragmentation=Mode.ON)
+    async with Bus.connect(nats.url, name="scheduler-core", instance="s") as bus:
+        service = SchedulerService(settings, Health("scheduler-core"), bus)
+        async with running(peers, service):
+            await peers.submit(job("waits", cards=2))
+            await until(lambda: "waits-0" in peers.claims, "a pending job is planned before all are computed")
+
+            def unknown() -> int:
+                return service.scheduler.reports.defragmentation(wall_s()).unknown_pods
+
+            assert unknown() == 1
+            peers.computed = True
+            await until(lambda: unknown() == 0, "the requests of the placed pod are known")
+            count = peers.readings
+            await peers.submit(job("later", cards=1))
+            await until(lambda: "later-0" in peers.claims, "a job that comes later is planned")
+            assert peers.readings == count, "it does not ask again"
 
 
 async def test_a_job_that_does_not_fit_is_told_why_and_starts_when_a_node_comes(

@@ -292,13 +292,13 @@ class Feeds:
         while True:
             await self._ask_jobs.wait()
             self._ask_jobs.clear()
-            mark = self._scheduler.mark()
+            mark, began, placed = self._scheduler.mark(), monotonic_s(), self._scheduler.reports.moves_pods
             try:
                 pages = await self._bus.ask(
                     JobsAsked(
                         asker=self._instance,
                         gatekeeper=self._scheduler.id,
-                        placed=self._scheduler.reports.moves_pods,
+                        placed=placed,
                         shard=self._shard if self._shards.several else "",
                     ),
                     JobsPage,
@@ -317,6 +317,9 @@ class Feeds:
             self._warned.pop("jobs", None)
             self.jobs_read = True
             self._changed()
+            if placed and not all(page.computed for page in pages):  # placed jobs are missing, and no message announces them
+                self._ask_jobs.set()
+                await asyncio.sleep(ASK_AGAIN_S + monotonic_s() - began)
 
     def _take_jobs(self, pages: Sequence[JobsPage], mark: int) -> None:
         for page in pages:
