@@ -41,8 +41,8 @@ def node_item(
     numa: NodeNuma | None = None,
     now: float,
 ) -> Item:
-    """The document of one node. `reported`, `numa`: None if no node-agent publishes for the node. For cards without identity the document has the number that each pod
-    holds (`counts`)."""
+    """The document of one node. `reported`, `numa`: None if no node-agent publishes for the node. `counts`: of cards without identity, the number that each pod
+    holds."""
     own = named_claims(node, claims)
     given, held = _given(node, reported), allocation_of(own).cards
     owners = {
