@@ -60,7 +60,7 @@ test: install ## run every test that needs no special machine, WORKERS=8 in para
 	$(call side_by_side,$(WORKERS))
 
 fuzz: install ## run the property-based tests with new random examples; N=2000: number of ledger histories; CLUSTERS=1000: of explained clusters
-	@HBOX_LEDGER_EXAMPLES=$(or $(N),300) $(BIN)/python -m pytest -n $$(nproc) $(BESIDE) --hypothesis-profile=random -m hypothesis
+	@HBOX_LEDGER_EXAMPLES=$(or $(N),300) HBOX_FUZZ_LINES=1000000 $(BIN)/python -m pytest -n $$(nproc) $(BESIDE) --hypothesis-profile=random -m hypothesis
 	@$(BIN)/python -m tests.explained $(or $(CLUSTERS),1000)
 
 kube-assets: ## build etcd, Kubernetes and kwok from Go modules, once (5 to 10 minutes), unless KUBEBUILDER_ASSETS names a folder with them

@@ -194,6 +194,7 @@ def test_the_name_of_a_process_is_no_detail() -> None:
 )
 def test_other_kernel_messages_become_records(text: str, record: dict[str, object]) -> None:
     (found,) = read_text(f"[12.5] {text}")
+    assert {**found, "at": None, "line": 0} == {**read_text(text)[0], "at": None, "line": 0}
     assert {key: found[key] for key in record} == record
 
 

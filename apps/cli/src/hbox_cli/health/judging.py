@@ -220,7 +220,7 @@ def _ib(case: Case, context: Context) -> Answer:
         out["rails"] = hurt
         out["by_rail"] = _short(findings)
     if findings:
-        out["incidents"] = len(findings)
+        out["incidents"] = len({"fabric" if f.scope is Scope.FABRIC else f.entity for f in findings})
     return out
 
 

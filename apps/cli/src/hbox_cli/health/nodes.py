@@ -21,25 +21,33 @@ def snapshot_of(case: Case, rules: Rules) -> Snapshot:
         return _of_document(given["node"])
     profile = rules.profile(str(case.context.get("box", "generic")))
     differing, common = given.get("cards", {}), given.get("all_cards", {})
-    if not isinstance(differing, Mapping) or not isinstance(common, Mapping):
-        raise InvalidRequest(f"{case.name}: input: cards and all_cards: mappings are expected")
+    for key in ("cards", "all_cards", "units", "modules"):
+        if not isinstance(given.get(key, {}), Mapping):
+            raise InvalidRequest(f"{case.name}: input: {key}: a mapping is expected")
     cards = _cards(case.name, differing, common, profile)
     modules = given.get("modules", {})
     if "nvidia_peermem_loaded" in given:
         modules = {**modules, "nvidia_peermem": bool(given["nvidia_peermem_loaded"])}
     return Snapshot(
         cards=cards,
-        init=int(given.get("init", 0)),
-        count=given.get("count"),
+        init=_integer(case, "init") or 0,
+        count=_integer(case, "count"),
         inventory=given.get("inventory"),
         listed=given.get("listed"),
-        units={str(unit): str(state) for unit, state in dict(given.get("units", {})).items()},
+        units={str(unit): str(state) for unit, state in given.get("units", {}).items()},
         modules=modules,
         uptime_s=given.get("uptime_s"),
         maintenance=bool(given.get("maintenance", False)),
         dcgm=given.get("dcgm_overall_health"),
-        polls=given.get("polls"),
+        polls=_integer(case, "polls"),
     )
+
+
+def _integer(case: Case, key: str) -> int | None:
+    value = case.input.get(key)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise InvalidRequest(f"{case.name}: input: {key}: a whole number is expected")
+    return value
 
 
 def _cards(name: str, differing: Mapping[Any, Any], common: Mapping[str, Any], profile: Profile) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ _READ_ONLY = (
 )
 _KILLED = re.compile(r"(Memory cgroup out of memory|Out of memory)\b.{0,40}?: Killed process (\d{1,10})(?:,)? \((.{0,64}?)\)")
 _HUNG = re.compile(r"INFO: task (.{1,64}):(\d{1,10}) blocked for more than (\d+) seconds")
-_SEGFAULT = re.compile(r"(.{1,15})\[(\d{1,10})\]: segfault at ")
+_SEGFAULT = re.compile(r"((?:(?!: )[^\[]){1,15})\[(\d{1,10})\]: segfault at ")
 _SEGFAULT_IN = re.compile(r" in (\S{1,80}?)\[")
 _PROTECTION = re.compile(r"traps: (.{1,15})\[(\d{1,10})\] (?:general protection|trap )")
 

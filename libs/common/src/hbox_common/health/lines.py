@@ -103,7 +103,7 @@ class KernelLog:
         if not any(word in line for word in MARKS):
             return self.flush() if self._held else []
         line = line[:_LONGEST].rstrip("\r\n")
-        if line.startswith("{"):
+        if line.startswith(('{"', '{ "')):
             text, at = _journal_entry(line)
         else:
             text, at = _without_prefix(line)

@@ -110,8 +110,9 @@ def judge(records: Sequence[Record], rules: Rules, context: Context) -> Judgemen
     sick = [f for f in out.findings if RANK[f.severity] >= RANK[Severity.DEGRADED]]
     for record in others:
         found = assess(record, rules, context)
-        # A line without an address is about the only card that is sick, if there is one.
-        if found is not None and not (len(sick) == 1 and record.get("kind") in _OF_CARDS):
+        # A line without an address is about the only card that is sick, if there is one; an error of unified memory belongs to its XID.
+        of_sick = len(sick) == 1 and record.get("kind") in _OF_CARDS | {"uvm-error"}
+        if found is not None and not of_sick:
             out.findings.append(found)
     return out
 
@@ -141,7 +142,7 @@ def _card(records: Sequence[Record], rules: Rules, context: Context, *, uvm: boo
     asked = recovery_finding(entity, changes[-1])
     if worst is None or RANK[worst.severity] < RANK[Severity.DEGRADED]:
         blame = asked.blame if worst is None or worst.blame in {Blame.USER, Blame.NONE} else worst.blame
-        return replace(asked, blame=blame), 154, []
+        return replace(asked, blame=blame), next((r["code"] for r in xids if _linked(r, rules)), 154), []
     fatal = worst.severity in {Severity.FATAL_GPU, Severity.FATAL_NODE} and asked.action is Action.DRAIN_AND_RESET
     severity = Severity.FATAL_GPU if fatal else asked.severity
     return replace(asked, severity=severity, blame=worst.blame, why=f"XID {worst.code}. {asked.why}"), _code(worst) or 154, []
@@ -197,6 +198,8 @@ def _findings(records: Sequence[Record], rules: Rules, context: Context, *, uvm:
                 continue  # what 48 asks for includes it
             case "qualifies-48" if _has(records, 48):
                 continue
+            case _ if code in _REMAPPED and _has(records, 48):
+                continue
             case "place" | "program" if _recurs(record, records, rule.workflow):
                 how = "at the same place" if rule.workflow == "place" else "with another program"
                 why = f"XID {code} recurs in another run {how}: the card may be at fault."
@@ -215,8 +218,6 @@ def _findings(records: Sequence[Record], rules: Rules, context: Context, *, uvm:
                     action=Action.RESET,
                     why="Unified memory is in use and reports an error: the card is reset.",
                 )
-            case "ends-163":
-                pass
             case _ if code == 163 and _has(records[index + 1 :], 162):
                 continue
         out.append(finding)

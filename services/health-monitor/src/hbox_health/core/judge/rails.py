@@ -9,7 +9,7 @@ Counters: NVSentinel.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .finding import Action, Blame, Finding, Scope, Severity
@@ -61,6 +61,7 @@ class _Rail:
     up_since: float | None = None
     dropped: bool = False  #: was down for as long as a drop takes, and is not clean since
     returns: list[float] = field(default_factory=list)
+    flapping: bool = False  #: returned too often, and 12 h did not pass since the last time
     slow_polls: int = 0
     missed: int = 0
     counters: dict[str, float] = field(default_factory=dict)
@@ -109,13 +110,13 @@ class Rails:
                 and t - rail.down_since >= FLAP_DOWN_S
                 and rail.fast_once
             ):
-                rail.returns.append(t)
+                rail.returns = [at for at in rail.returns if t - at < FLAP_WINDOW_S] + [t]
+                rail.flapping = rail.flapping or len(rail.returns) >= FLAPS
             rail.dropped = rail.dropped or (rail.down_since is not None and t - rail.down_since >= DROPPED_S)
             rail.down_since = None
             rail.up_since = t if rail.up_since is None else rail.up_since
-            if t - rail.up_since >= CLEAN_S:
-                rail.dropped = False
-        rail.returns = [at for at in rail.returns if t - at < FLAP_WINDOW_S]
+            rail.dropped = rail.dropped and t - rail.up_since < CLEAN_S
+        rail.flapping = rail.flapping and t - rail.returns[-1] < FLAP_WINDOW_S
         _count(t, rail, port)
         rail.seen_at = t
 
@@ -138,7 +139,10 @@ class Rails:
                     why,
                 )
             ]
-        return [found for name, rail in sorted(rails.items()) if (found := self._judge(t, f"rail:{name}", rail)) is not None]
+        out = [found for name, rail in sorted(rails.items()) if (found := self._judge(t, f"rail:{name}", rail)) is not None]
+        if 1 < len(out) == len(rails) and len({found.code for found in out}) == 1:
+            return [replace(found, blame=Blame.UNKNOWN, scope=Scope.FABRIC) for found in out]  # what all ports share
+        return out
 
     def state(self, t: float, name: str) -> str:
         """well, isolated, or still-isolated: up again, and not trusted yet."""
@@ -171,14 +175,14 @@ class Rails:
         if rail.missed:
             why = f"The adapter is gone, for {rail.missed} readings."
             return decided("gone", *(isolate if rail.missed >= GONE_POLLS else (Severity.SUSPECT, Action.WATCH)), why)
-        if len(rail.returns) >= FLAPS:
+        if rail.flapping and t - rail.returns[-1] < FLAP_WINDOW_S:
             why = f"The port went down and came back {len(rail.returns)} times within 12 h: it is not trusted until 12 h after."
             return decided("flapping", *isolate, why)
         if not rail.active:
             down = t - rail.down_since if rail.down_since is not None else 0.0
             why = f"The port is {rail.state or 'down'} for {down:g} s."
             return decided("down", *(isolate if down >= DROPPED_S else (Severity.SUSPECT, Action.WATCH)), why)
-        if rail.dropped:
+        if rail.dropped and t - (rail.up_since or 0.0) < CLEAN_S:
             return decided("down", *isolate, "The port is up again, for less than 10 min.")
         if rail.slow_polls:
             why = f"{rail.rate:g} Gb/s instead of {self.rate:g}, in {rail.slow_polls} readings."

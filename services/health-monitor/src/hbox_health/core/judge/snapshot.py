@@ -82,6 +82,8 @@ def judge_snapshot(snapshot: Snapshot, profile: Profile) -> list[Finding]:
 
 def lost_cards(snapshot: Snapshot) -> list[str]:
     """UUIDs of cards that the inventory knows and NVML does not list, or reports as lost."""
+    if snapshot.maintenance:
+        return []
     gone = [str(c["uuid"]) for c in snapshot.cards if c.get("every_call") in {LOST, NOT_FOUND, GPU_NOT_FOUND} and "uuid" in c]
     if snapshot.listed is not None and isinstance(snapshot.inventory, Sequence):
         gone += [uuid for uuid in snapshot.inventory if uuid not in snapshot.listed and uuid not in gone]
@@ -474,7 +476,7 @@ def _margin(card: Card, entity: str, profile: Profile) -> Iterator[Finding]:
     """The margin counts down to the slowdown's own offset, which is negative; 0 is the limit of operation."""
     margin = card.get("tlimit_margin")
     offset = card.get("slowdown_tlimit", profile.margin)
-    if not isinstance(margin, int | float) or margin > offset:
+    if not isinstance(margin, int | float) or not isinstance(offset, int | float) or margin > offset:
         return
     why = f"The thermal margin is {margin:g}, and the hardware slows down at {offset:g}."
     severity, action = (
