@@ -85,6 +85,7 @@ check: install ## check format, lint, types, import contracts, generated documen
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m hbox_common.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md docs/reference/events
 	@$(BIN)/python -m hbox_common.reasons.page --check docs/reference
+	@$(BIN)/python -m hbox_health.page --check docs/reference
 	@$(BIN)/python -m hbox_console.openapi --check docs/reference/openapi.json
 	@$(BIN)/python -m hbox_cli.platform.chart --check helm/hbox
 	@$(BIN)/python -m hbox_cli.platform.rights --check helm/hbox docs/guides/rbac.md
@@ -114,6 +115,7 @@ format: install ## format the sources
 docs: install ## regenerate the generated documents
 	@$(BIN)/python -m hbox_common.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md docs/reference/events
 	@$(BIN)/python -m hbox_common.reasons.page --write docs/reference
+	@$(BIN)/python -m hbox_health.page --write docs/reference
 	@$(BIN)/python -m hbox_console.openapi --write docs/reference/openapi.json
 	@$(BIN)/python -m hbox_cli.platform.chart --write helm/hbox
 	@$(BIN)/python -m hbox_cli.platform.rights --write helm/hbox docs/guides/rbac.md

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import yaml
+
 TABLES = Path(__file__).parent / "tables"
 #: At most so many of all planted faults may have a reason instead of a test.
 MOST_UNCAUGHT = 0.03
@@ -71,9 +73,12 @@ def faults_of(mutants: Sequence[Mutant], root: Path) -> Iterator[str]:
             yield f"{mutant.title}: its text stands {source.count(mutant.old)} times in {mutant.file}"
             continue
         try:
-            compile(patched, mutant.file, "exec")
-        except SyntaxError as e:
-            yield f"{mutant.title}: {mutant.file} is no Python with it: {e.msg}"
+            if path.suffix == ".yaml":
+                yaml.safe_load(patched)
+            else:
+                compile(patched, mutant.file, "exec")
+        except (SyntaxError, yaml.YAMLError) as e:
+            yield f"{mutant.title}: {mutant.file} is invalid with it: {e}"
         for test in mutant.tests:
             file, _, name = test.partition("::")
             if not (root / file).is_file() or (name and name.split("[")[0] not in _functions(root / file)):

@@ -202,6 +202,14 @@ def kernel_finding(record: Mapping[str, Any], entity: str) -> Finding | None:
     return Finding(entity, kind, variant or kind, row.severity, row.blame, row.scope, row.action, row.authority, why)
 
 
+def kernel_rows() -> list[tuple[str, ...]]:
+    """Kind, variant, severity, blame, scope, action and reason of each message, for the reference."""
+    return [
+        (kind, variant, row.severity, row.blame, row.scope, row.action, row.why.replace("{", "").replace("}", ""))
+        for (kind, variant), row in _ROWS.items()
+    ]
+
+
 def _variant(kind: str, record: Mapping[str, Any]) -> str:
     match kind:
         case "aer":
