@@ -15,11 +15,12 @@ from .platform_world import SLOWER, Up, up
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
-#: Parts of an output that differ from run to run: times, ages, which pods of `sweep` are the victims, nodes of the others, numbers of checks.
+#: Parts of an output that differ from run to run: times, ages, ids, which pods of `sweep` are the victims, nodes of the others, numbers of checks.
 VARYING = (
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:]+Z"), "TIME"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC, revision \d+"), "TIME"),
     (re.compile(r"\b\d+s\b"), "AGE"),
+    (re.compile(r"TRACE +[0-9a-f]{32}"), "TRACE ID"),
     (re.compile(r"sweep-\d"), "sweep-N"),
     (re.compile(r"have nodes: node-\d+(, node-\d+)*"), "have nodes: NODES"),
     (re.compile(r"\d+ checks"), "N checks"),

@@ -170,7 +170,7 @@ def test_the_run_of_an_evicted_job_ends_with_its_eviction(told: dict[str, list[S
 
 
 def test_why_and_events_name_the_trace(story: Story) -> None:
-    assert f"trace {story.spans['waiter'][0].trace}\n" in story.why
+    assert f"  TRACE     {story.spans['waiter'][0].trace}\n" in story.why
     named = {(one["involvedObject"]["name"], one["metadata"].get("annotations", {}).get(TRACE_ID)) for one in story.events}
     of = {name: spans[0].trace for name, spans in story.spans.items()}
     assert named == {("waiter", of["waiter"]), ("evictor", of["evictor"]), ("victim", of["victim"]), ("victim-0", of["victim"])}

@@ -8,7 +8,7 @@ import click
 
 from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest, NotFound
-from hbox_common.reasons import language_of, waited
+from hbox_common.reasons import language_of, trace_line, waited
 
 from .. import receipts
 from ..access import source_of
@@ -100,6 +100,8 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: boo
         for one in task["best"]:
             where = f" (container {one['container'] + 1})" if one["container"] else ""
             put(f"    {one['node']}: {one['fitting']} of {one['cards']} cards fit{where}: {one['said']}")
+    if trace := found.get("traceId"):  # an older server has none
+        put(f"  {trace_line(trace, language_of(os.environ))}")
 
 
 def _show_wait(found: dict[str, Any]) -> None:
@@ -125,8 +127,6 @@ def _head(found: dict[str, Any]) -> None:
         f"{found['name']}  {found['state']}  queue {found['queue']}{shard}  priority {found['priority']}  "
         f"{pods['bound']}/{pods['members']} pods bound, {pods['min']} needed  {found['cards']} cards  {duration(found['ageSeconds'])} old"
     )
-    if trace := found.get("traceId"):  # an older server has none
-        put(f"  trace {trace}")
 
 
 def _show_placed(ctx: Context, job: str) -> None:

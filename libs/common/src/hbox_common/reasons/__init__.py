@@ -2,7 +2,7 @@
 
 from .code import Code, Language, Text
 from .codes import CODES, code_of, code_of_label, code_of_message
-from .render import blocked, change_text, duration, headline, language_of, lines, owner_text, verdict_line, waited
+from .render import blocked, change_text, duration, headline, language_of, lines, owner_text, trace_line, verdict_line, waited
 
 __all__ = [
     "CODES",
@@ -19,6 +19,7 @@ __all__ = [
     "language_of",
     "lines",
     "owner_text",
+    "trace_line",
     "verdict_line",
     "waited",
 ]

@@ -85,6 +85,7 @@ NODES_HEAD = Text("NODES", "节点")
 START = Text("START", "启动")
 WAITED = Text("WAITED", "等待构成")
 FIX = Text("FIX", "处理")
+TRACE = Text("TRACE", "追踪")
 SMALLEST_CHANGE = Text(
     "SMALLEST CHANGE (any one of these, examined at this state, not reserved)", "最小改动（任选其一；按当前状态验证，不作预留）"
 )

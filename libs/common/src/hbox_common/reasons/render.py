@@ -89,6 +89,11 @@ def lines(explanation: Explanation, language: Language = Language.EN, *, message
         yield _row(phrases.FIX, code.fix.of(language), language)
 
 
+def trace_line(trace: str, language: Language = Language.EN) -> str:
+    """The id of the job's trace."""
+    return _row(phrases.TRACE, trace, language)
+
+
 def notes(message: str, text: str) -> list[str]:
     """Parts of a verdict's message beyond its counts of nodes and pods, which the explanation has, and beyond `text`."""
     if (code := code_of_message(message)) is not None:
