@@ -39,6 +39,22 @@ class Case:
     context: Mapping[str, Any] = field(default_factory=dict)
     times: tuple[Mapping[str, Any], ...] = ()  #: what `expect.at` names: the times, and what is asked at each
 
+    def integer(self, key: str) -> int | None:
+        """A whole number of the input. Raises InvalidRequest if it is anything else."""
+        value = self.input.get(key)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            raise InvalidRequest(f"{self.name}: input: {key}: a whole number is expected")
+        return value
+
+    def text(self, key: str) -> str:
+        """A text of the input, or its lines; an entry of a journal may be a mapping."""
+        value = self.input[key]
+        if isinstance(value, list):
+            value = "\n".join(json.dumps(line) if isinstance(line, dict) else str(line) for line in value)
+        if not isinstance(value, str):
+            raise InvalidRequest(f"{self.name}: input: {key}: text is expected")
+        return value
+
 
 def read_case(path: Path, *, kind: str | None = None, context: Mapping[str, Any] | None = None) -> Case:
     """The case in a file. Raises NotFound or InvalidRequest, which name file and line. kind: of a plain file, else found by content."""
@@ -86,8 +102,14 @@ def _case(path: Path, text: str) -> Case:
         raise invalid("context", "context: a mapping is expected")
     expect = document.get("expect")
     at = expect.get("at") if isinstance(expect, dict) else None
-    times = tuple(entry for entry in at if isinstance(entry, dict) and "t" in entry) if isinstance(at, list) else ()
+    times = (
+        tuple(entry for entry in at if isinstance(entry, dict) and _is_number(entry.get("t"))) if isinstance(at, list) else ()
+    )
     return Case(str(document.get("id", path.stem)), kind, given, context, times)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _line(root: Any, key: str) -> int:

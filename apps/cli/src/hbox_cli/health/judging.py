@@ -102,23 +102,14 @@ def _kernel(case: Case, rules: Rules, context: Context) -> Answer:
 def _records(case: Case) -> list[Record]:
     given = case.input
     if "dev_kmsg" in given:
-        return read_raw(_text(case, "dev_kmsg"))
+        return read_raw(case.text("dev_kmsg"))
     if "fabricmanager_log" in given:
-        lines = _text(case, "fabricmanager_log").splitlines()
+        lines = case.text("fabricmanager_log").splitlines()
         return [{**record, "line": n} for n, line in enumerate(lines, 1) if (record := parse_fabric_manager(line)) is not None]
     for key in ("kmsg", "journal"):
         if key in given:
-            return read_text(_text(case, key))
+            return read_text(case.text(key))
     raise InvalidRequest(f"{case.name}: input: one of kmsg, dev_kmsg, journal, fabricmanager_log is expected")
-
-
-def _text(case: Case, key: str) -> str:
-    given = case.input[key]
-    if isinstance(given, list) and all(isinstance(line, str) for line in given):
-        return "\n".join(given)
-    if not isinstance(given, str):
-        raise InvalidRequest(f"{case.name}: input: {key}: text is expected")
-    return given
 
 
 def _decoded(records: Sequence[Record], judgement: Judgement, rules: Rules, context: Context) -> Answer:
@@ -158,20 +149,22 @@ def _nvml(case: Case, rules: Rules, context: Context) -> Answer:
 
 
 def _dcgm(case: Case, rules: Rules, context: Context) -> Answer:
-    scrape = parse_exporter(_text(case, "metrics"))
+    scrape = parse_exporter(case.text("metrics"))
     given = case.input
     if scrape.model and context.profile.name == "generic":
         context = Context(rules.profile(scrape.model), context.driver)
     inventory = given.get("inventory")
     if isinstance(inventory, Mapping):
         inventory = list(inventory)
+    if inventory is not None and not isinstance(inventory, int | list):
+        raise InvalidRequest(f"{case.name}: input: inventory: a number of cards or their UUIDs are expected")
     findings, absent = judge_exporter(
         scrape,
         rules,
         context,
         inventory=inventory,
-        nvml_count=given.get("nvml_count"),
-        empty_for_s=given.get("empty_for_s"),
+        nvml_count=case.integer("nvml_count"),
+        empty_for_s=case.integer("empty_for_s"),
     )
     out: Answer = {"cards_seen": len(scrape.cards)}
     if scrape.node:
@@ -199,7 +192,7 @@ def _values(scrape: Scrape) -> Answer:
 
 def _ib(case: Case, context: Context) -> Answer:
     polls = case.input.get("polls")
-    if not isinstance(polls, list) or not all(isinstance(p, dict) and isinstance(p.get("ports"), dict) for p in polls):
+    if not isinstance(polls, list) or not all(map(_is_poll, polls)):
         raise InvalidRequest(f"{case.name}: input: polls: a list of readings with t and ports is expected")
     asked = sorted(case.times, key=lambda entry: float(entry["t"]))
     out: Answer = {}
@@ -224,6 +217,15 @@ def _ib(case: Case, context: Context) -> Answer:
     return out
 
 
+def _is_poll(poll: Any) -> bool:
+    ports = poll.get("ports") if isinstance(poll, dict) else None
+    return (
+        isinstance(ports, dict)
+        and isinstance(poll.get("t", 0), int | float)
+        and all(isinstance(p, dict) for p in ports.values())
+    )
+
+
 def _rails_at(rails: Rails, asked: Mapping[str, Any]) -> Answer:
     t = float(asked["t"])
     worst = max(rails.findings(t), key=worse, default=None)
@@ -240,7 +242,7 @@ def _rails_at(rails: Rails, asked: Mapping[str, Any]) -> Answer:
 def _nccl(case: Case, rules: Rules, context: Context) -> Answer:
     if "pairs" in case.input:
         try:
-            pairs = judge_pairs(parse_pairs(_text(case, "pairs")))
+            pairs = judge_pairs(parse_pairs(case.text("pairs")))
         except ValueError as e:
             raise InvalidRequest(f"{case.name}, {e}") from None
         findings = pair_findings(pairs)
@@ -253,7 +255,7 @@ def _nccl(case: Case, rules: Rules, context: Context) -> Answer:
         return out | _decision(max(findings, key=worse, default=None)) | ({"nodes": _short(findings)} if findings else {})
     if "output" not in case.input:
         raise InvalidRequest(f"{case.name}: input: one of output, pairs is expected")
-    run = parse_nccl(_text(case, "output"))
+    run = parse_nccl(case.text("output"))
     profile = context.profile
     if profile.name == "generic" and run.get("model"):
         profile = rules.profile(str(run["model"]))

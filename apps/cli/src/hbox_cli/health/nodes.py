@@ -30,8 +30,8 @@ def snapshot_of(case: Case, rules: Rules) -> Snapshot:
         modules = {**modules, "nvidia_peermem": bool(given["nvidia_peermem_loaded"])}
     return Snapshot(
         cards=cards,
-        init=_integer(case, "init") or 0,
-        count=_integer(case, "count"),
+        init=case.integer("init") or 0,
+        count=case.integer("count"),
         inventory=given.get("inventory"),
         listed=given.get("listed"),
         units={str(unit): str(state) for unit, state in given.get("units", {}).items()},
@@ -39,15 +39,8 @@ def snapshot_of(case: Case, rules: Rules) -> Snapshot:
         uptime_s=given.get("uptime_s"),
         maintenance=bool(given.get("maintenance", False)),
         dcgm=given.get("dcgm_overall_health"),
-        polls=_integer(case, "polls"),
+        polls=case.integer("polls"),
     )
-
-
-def _integer(case: Case, key: str) -> int | None:
-    value = case.input.get(key)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise InvalidRequest(f"{case.name}: input: {key}: a whole number is expected")
-    return value
 
 
 def _cards(name: str, differing: Mapping[Any, Any], common: Mapping[str, Any], profile: Profile) -> list[dict[str, Any]]:
