@@ -173,7 +173,10 @@ def test_13_at_the_same_place_in_another_run_asks_for_diagnostics() -> None:
     line = "[{at}.0] " + XID + "13, pid={pid}, name=a, Graphics SM Warp Exception on (GPC {gpc}, TPC 2, SM {sm}): x"
     again = [line.format(at=100, pid=1, gpc=1, sm=0), line.format(at=9000, pid=2, gpc=1, sm=1)]
     elsewhere = [line.format(at=100, pid=1, gpc=1, sm=0), line.format(at=9000, pid=2, gpc=3, sm=0)]
-    burst = [line.format(at=100, pid=1, gpc=1, sm=0), line.format(at=101, pid=1, gpc=1, sm=1)]
+    burst = [
+        line.format(at=100, pid=1, gpc=1, sm=0),
+        line.format(at=101, pid=1, gpc=1, sm=1).replace("Graphics", "Ch 00000001 Graphics"),
+    ]
     assert [worst(*lines).action for lines in (again, elsewhere, burst)] == [
         Action.RUN_DIAGNOSTICS,
         Action.NOTIFY_OWNER,

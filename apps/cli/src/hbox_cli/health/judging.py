@@ -61,6 +61,8 @@ def _decision(finding: Finding | None) -> Answer:
             "why": "Nothing is wrong.",
         }
     out: Answer = {"severity": finding.severity, "blame": finding.blame, "scope": finding.scope, "action": finding.action}
+    if finding.severity is Severity.NONE:
+        del out["scope"]  # nothing is taken away
     if finding.also is not None:
         out["also"] = finding.also
     if finding.severity is Severity.FATAL_GPU and finding.scope is Scope.GPU and finding.action is not Action.REPORT:

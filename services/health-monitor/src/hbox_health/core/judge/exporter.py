@@ -37,14 +37,14 @@ def judge_exporter(
 
 
 def _silent(expected: int, nvml_count: int | None, empty_for_s: float | None) -> list[Finding]:
-    if not expected or (empty_for_s or 0.0) < RELOAD_S:
-        return []
-    why = "The exporter has had no rows for minutes: the exporter is at fault, which states nothing about the cards."
     if nvml_count is not None and nvml_count < expected:
-        why = f"The exporter has no rows and NVML lists {nvml_count} cards of {expected}."
+        why = f"NVML lists {nvml_count} cards of {expected}."
         return [
             Finding("node", "dcgm", "absent", Severity.FATAL_NODE, Blame.HARDWARE, Scope.NODE, Action.REBOOT, AUTHORITY, why)
         ]
+    if not expected or (empty_for_s or 0.0) < RELOAD_S:
+        return []
+    why = "The exporter has had no rows for minutes: the exporter is at fault, which states nothing about the cards."
     return [Finding("node", "dcgm", "silent", Severity.UNKNOWN, Blame.SOFTWARE, Scope.NODE, Action.REPORT, AUTHORITY, why)]
 
 

@@ -160,9 +160,7 @@ class Rails:
         """Ports that carry traffic of jobs: each that was once active at the rate of the box; the others only as far as the box lacks ports."""
         rails = {name: rail for name, rail in self._rails.items() if not rail.virtual}
         proven = {name: rail for name, rail in rails.items() if rail.fast_once}
-        lacking = (self.expected or 0) - len(proven)
-        if lacking <= 0:
-            return proven
+        lacking = max(0, (self.expected or 0) - len(proven))
         layers = {rail.layer for rail in proven.values()} or {"InfiniBand", "Ethernet", ""}
         others = sorted(name for name, rail in rails.items() if name not in proven and rail.layer in layers)
         return proven | {name: rails[name] for name in others[:lacking]}
