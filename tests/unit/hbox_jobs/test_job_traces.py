@@ -7,13 +7,13 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from hbox_common.events import CloudEvent, JobPhase, JobVerdict
-from hbox_common.model import JobId, NodeName, PodUid
+from hbox_common.events import CloudEvent, JobPhase, JobPhaseChanged, JobVerdict
+from hbox_common.model import JobId, NodeName, PodUid, QueueName
 from hbox_common.model.traceids import parse_traceparent, trace_id_of, traceparent_of
 from hbox_common.telemetry import tracing
 from hbox_jobs.adapters.traces import MOST_WAITS, JobTraces, trace_of
 from hbox_jobs.core.jobs import Jobs
-from hbox_jobs.core.lifecycle import Stage
+from hbox_jobs.core.lifecycle import Entered, Stage, end_of_deleted
 from hbox_jobs.core.phases import is_news
 from hbox_jobs.core.views import PodStatus, PodView
 
@@ -257,6 +257,22 @@ def test_a_job_deleted_before_it_was_bound_ends_and_leaves_nothing_behind(world:
     assert not world.spans("run")
     assert not world.traces._times
     assert not world.traces._waits
+
+
+def test_a_job_deleted_while_no_process_ran_ends_in_its_trace(world: World) -> None:
+    """Its objects are gone: all that is known is in the stream of public events."""
+    world.see(running(pod("a")), 160.0)
+    world.settle(160.0)
+    events = list(world.events[JobId("uid-a")].values())
+    finished = end_of_deleted(events, 700.0)
+    assert finished is not None
+    changed = JobPhaseChanged(
+        job=JobId("uid-a"), namespace="ml", name="a", queue=QueueName("q"), phase=JobPhase.DELETED, members=0, bound=0, at=700.0
+    )
+    JobTraces().entered(Entered(changed), Stage.after(events, JobPhase.BOUND), [finished])
+    assert (times(world.span("run")), of(world.span("run"))["result"]) == ((160.0, 700.0), "deleted")
+    assert times(world.span("job")) == (160.0, 700.0)
+    assert len(world.spans("submit")) == 1
 
 
 def test_nothing_is_gathered_without_a_collector() -> None:
