@@ -202,6 +202,16 @@ async def test_states_of_cards_are_published_when_they_change_and_after_each_sta
 
 
 @with_compiler
+async def test_records_from_before_the_agents_start_wait_for_the_uuids_of_cards(
+    world: AgentWorld, host: Host, seen: Seen, nvml: FakeNvml
+) -> None:
+    host.record(XID_48)
+    async with world.agent(host_root=host.root, nvml=True, nvml_library=nvml.folder, kernel_log=True):
+        (fact,) = await seen.until("kernel-log", bool)
+        assert fact.entity == f"gpu:{CARD}"
+
+
+@with_compiler
 async def test_a_call_into_the_driver_that_hangs_is_a_fact_until_it_returns(
     world: AgentWorld, host: Host, seen: Seen, nvml: FakeNvml
 ) -> None:
@@ -215,7 +225,7 @@ async def test_a_call_into_the_driver_that_hangs_is_a_fact_until_it_returns(
             for f in await seen.until("agent", lambda facts: any(f.code == "hangs:nvml" for f in facts))
             if f.code == "hangs:nvml"
         ]
-        assert (hangs.entity, hangs.value["reader"]) == ("node", "nvml")
+        assert (hangs.entity, hangs.value["reader"], hangs.value["since"] != 0.0) == ("node", "nvml", True)
         nvml.says()
         await seen.until("agent", lambda facts: any(f.code == "hangs:nvml" and f.value["since"] == 0.0 for f in facts))
         problem = next(fact for fact in await seen.facts("nvml") if fact.code == "cards")

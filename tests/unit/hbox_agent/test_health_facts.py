@@ -174,9 +174,8 @@ WELL: dict[str, Any] = {
         ({"inforom_validate": 14}, {"inforom_validate": 14}),
         (
             {"fabric": {"state": 3, "status": 0, "health": 0b01}},
-            {"fabric": {"state": "completed", "status": 0, "health": {"degraded_bw": True}}},
+            {"fabric": {"state": "completed", "status": 0, "health": 1}},
         ),
-        ({"fabric": {"state": 3, "status": 0, "health": 0b10}}, {"fabric": {"state": "completed", "status": 0}}),
         ({"sram": {"error": 4}}, {"errors": {"sram": 4}}),
     ],
 )

@@ -182,6 +182,7 @@ class NodeWatch:
             nvml = NvmlFile(self._host / EMULATED_NVML)
         if settings.nvml or emulated:
             on.add(Check.NVML)
+            self._inventory.cards_known = False
         read_nvml = watch.add(
             Check.NVML,
             NvmlReader(nvml, self._inventory, on_answer=self._on_nvml),

@@ -21,18 +21,6 @@ from .records import Record, pci_of
 NOT_SUPPORTED, FUNCTION_NOT_FOUND, GPU_IS_LOST = 3, 13, 15
 #: nvmlGpuFabricState_t
 FABRIC_STATES = {0: "not-supported", 1: "not-started", 2: "in-progress", 3: "completed"}
-#: Fields of nvmlGpuFabricInfo's health mask by their first bit; each has two bits: 1 true, 2 false, 0 unknown.
-FABRIC_HEALTH = {"degraded_bw": 0, "route_recovery": 2, "route_unhealthy": 4, "access_timeout": 6}
-#: Its bits 8 to 11; 1: none.
-FABRIC_CONFIGURATION = {
-    2: "system-guid",
-    3: "chassis-serial",
-    4: "no-partition",
-    5: "too-few-nvlinks",
-    6: "firmware",
-    7: "location",
-    8: "gpu-state",
-}
 #: Degrees below the limit of operation from which on the margin is published.
 MARGIN = 5
 #: Hardware slowdown, software and hardware thermal slowdown, power brake.
@@ -198,9 +186,5 @@ def _fabric(raw: Mapping[str, Any]) -> Record:
     number, status, mask = (_number(raw.get(key)) for key in ("state", "status", "health"))
     found: Record = {"state": FABRIC_STATES.get(-1 if number is None else number, str(number)), "status": status or 0}
     if mask:
-        health: Record = {name: True for name, shift in FABRIC_HEALTH.items() if mask >> shift & 3 == 1}
-        if (configuration := mask >> 8 & 15) > 1:
-            health["incorrect_configuration"] = FABRIC_CONFIGURATION.get(configuration, str(configuration))
-        if health:
-            found["health"] = health
+        found["health"] = mask
     return found

@@ -24,6 +24,8 @@ from .nvml import Answer
 
 #: Records that are read before other tasks run.
 _AT_ONCE = 500
+#: Seconds that records from before the agent's start wait for the uuids of cards.
+_CARDS_S = 30.0
 #: Seconds between two verifications of the cards' InfoROMs, which reads flash memory.
 _INFOROM_S = 3600.0
 
@@ -41,6 +43,7 @@ class Inventory:
         self.devices: tuple[PciDevice, ...] = ()
         self.cards: dict[str, str] = {}  #: uuid by PCI address without function
         self.uuids: set[str] = set()  #: of all cards since the agent's start
+        self.cards_known = True  #: False until NVML was read for the first time
 
     @property
     def rails(self) -> dict[str, str]:
@@ -54,9 +57,12 @@ class KernelLogReader:
         self._records, self._inventory, self._on_gap = records, inventory, on_gap
         self._log = KernelLog()
         self._published = self.seq = seq
+        self._waits_until = monotonic_s() + _CARDS_S
         self._texts: deque[tuple[int, str]] = deque(maxlen=64)
 
     async def read(self) -> Sequence[Observation]:
+        if not self._inventory.cards_known and monotonic_s() < self._waits_until:
+            return ()
         found: list[Record] = []
         for place, raw in enumerate(self._records.new(), start=1):
             head, _, text = raw.partition(";")
@@ -103,6 +109,7 @@ class NvmlReader:
     async def read(self) -> Sequence[Observation]:
         verify = monotonic_s() - self._inforom_at >= _INFOROM_S
         answer = await self._nvml.ask(inforom=verify)
+        self._inventory.cards_known = True
         if not answer.lines and not answer.problem:
             return ()
         self._on_answer(answer)
@@ -150,7 +157,7 @@ class PortsReader:
 
 
 #: Units and modules whose absence stops jobs.
-UNITS = ("nvidia-fabricmanager.service", "nvidia-persistenced.service", "nvidia-imex.service", "openibd.service")
+UNITS = ("nvidia-fabricmanager", "nvidia-persistenced", "nvidia-imex", "openibd")
 MODULES = ("nvidia", "nvidia_peermem", "nvidia_uvm", "mlx5_ib")
 _SLICES = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice")
 
@@ -173,7 +180,7 @@ class UnitsReader:
         if "nvidia" not in loaded:
             return ()
         folder = next((one for name in _SLICES if (one := self._host / name).is_dir()), None)
-        units = {} if folder is None else {unit: _active(folder / unit) for unit in UNITS}
+        units = {} if folder is None else {unit: _active(folder / f"{unit}.service") for unit in UNITS}
         return [
             Observation(Check.UNITS, NODE, "units", {"units": units, "modules": {name: name in loaded for name in MODULES}})
         ]
