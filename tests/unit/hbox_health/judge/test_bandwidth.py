@@ -49,9 +49,10 @@ def test_one_rank_is_no_measurement() -> None:
 
 def test_a_node_is_judged_by_its_best_pair() -> None:
     nodes = [f"n{n}" for n in range(10)]
-    speed = {node: 390.0 - n for n, node in enumerate(nodes)} | {"n3": 240.0, "n7": 362.0}
+    speed = {node: 390.0 - n / 10 for n, node in enumerate(nodes)} | {"n3": 240.0, "n7": 362.0}
     pairs = [
         Pair(1, one, other, min(speed[one], speed[other]), ok=True) for i, one in enumerate(nodes) for other in nodes[i + 1 :]
     ]
+    pairs.append(Pair(2, "n3", "n5", 240.0, ok=True))
     found = judge_pairs([*pairs, Pair(2, "n0", "n1", 0.0, ok=False), Pair(2, "gone", "n0", 0.0, ok=False)])
     assert (found.slow, found.borderline, found.well, found.unmeasured) == (("n3",), ("n7",), 8, ("gone",))
