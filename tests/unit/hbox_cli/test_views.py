@@ -1,6 +1,7 @@
 """What people see of jobs and nodes."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from hbox_common.errors import NotFound
 from hbox_common.events import JobVerdict
 from hbox_common.model import (
     Card,
+    CardId,
     CardRequest,
     CardSlice,
     Claim,
@@ -34,7 +36,7 @@ from hbox_common.model import (
     Verdict,
 )
 from hbox_common.views.jobs import job_items
-from hbox_common.views.nodes import node_items
+from hbox_common.views.nodes import node_items, scopes_item, scopes_text
 
 DEFAULT = QueueName("default")
 
@@ -190,3 +192,18 @@ def test_items_of_jobs_have_the_id_of_their_trace() -> None:
     traced = replace(job("a", waiting=1), traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     (item,) = job_items([traced], [], {}, now=100.0)
     assert item["traceId"] == "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@pytest.mark.parametrize(
+    ("scope", "text"),
+    [
+        ({}, "ok"),
+        ({"healthy": False}, "bad"),
+        ({"cards": (CardId("gpu:a"), CardId("gpu:b"))}, "2 cards off"),
+        ({"rails_off": ("mlx5_0",), "multi_gpu": False}, "mlx5_0 off; one card a pod"),
+        ({"multi_node": False}, "no gangs"),
+    ],
+)
+def test_health_of_a_node_names_the_scopes_of_its_verdict(scope: dict[str, Any], text: str) -> None:
+    verdict = Verdict(NodeName("n"), Generation(1), **({"healthy": True} | scope))
+    assert scopes_text(scopes_item(verdict)) == text

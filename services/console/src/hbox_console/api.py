@@ -98,6 +98,7 @@ class Node(_Model):
     model: str
     cards: CardCounts
     healthy: bool
+    health: dict[str, Any]
     bad_cards: list[int]
     pods: int
     cards_by_queue: dict[str, int]

@@ -7,7 +7,7 @@ import click
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.views.cards import kind_items, owner_text
-from hbox_common.views.nodes import pool_items
+from hbox_common.views.nodes import pool_items, scopes_text
 
 from ..access import source_of
 from ..context import Context, platform_options
@@ -24,7 +24,7 @@ COLUMNS = (
     Column("STATE", lambda n: n["state"]),
     Column("MODEL", lambda n: n["model"]),
     Column("FREE/CARDS", lambda n: _free_of(n["cards"])),
-    Column("HEALTH", lambda n: "ok" if n["healthy"] else f"bad cards {n['badCards']}" if n["badCards"] else "bad"),
+    Column("HEALTH", lambda n: scopes_text(n["health"]) if "health" in n else "ok" if n["healthy"] else "bad"),
     Column("PODS", lambda n: n["pods"]),
     Column("POOL", lambda n: n["pool"]),
     Column("CPU", lambda n: f"{n['used'].get('cpu', 0) / 1000:g}/{n['allocatable'].get('cpu', 0) / 1000:g}", wide=True),

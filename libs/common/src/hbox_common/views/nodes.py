@@ -58,7 +58,8 @@ def node_items(
                 "pool": pool_of(node.labels),
                 "model": ",".join(sorted({card.model for card in node.cards})),
                 "cards": _cards(node, own, free),
-                "healthy": verdict is None or (verdict.healthy and not verdict.bad_cards),
+                "healthy": verdict is None or not verdict.restricts,
+                "health": scopes_item(verdict),
                 "badCards": list(verdict.bad_cards) if verdict else [],
                 "pods": len(own),
                 "cardsByQueue": _cards_by_queue(own),
@@ -74,6 +75,29 @@ def node_items(
             }
         )
     return items
+
+
+def scopes_item(verdict: Verdict | None) -> Item:
+    """What of a node may not be used, by health-monitor's verdict."""
+    return {
+        "node": verdict is None or verdict.healthy,
+        "sickCards": list(verdict.cards) if verdict else [],
+        "railsOff": list(verdict.rails_off) if verdict else [],
+        "multiGpu": verdict is None or verdict.multi_gpu,
+        "multiNode": verdict is None or verdict.multi_node,
+        "incidents": list(verdict.incidents) if verdict else [],
+    }
+
+
+def scopes_text(item: Item) -> str:
+    """`scopes_item` in a few words; `ok` if all may be used."""
+    if not item["node"]:
+        return "bad"
+    words = [f"{len(item['sickCards'])} cards off"] if item["sickCards"] else []
+    words += [f"{', '.join(item['railsOff'])} off"] if item["railsOff"] else []
+    words += ["one card a pod"] if not item["multiGpu"] else []
+    words += ["no gangs"] if not item["multiNode"] else []
+    return "; ".join(words) or "ok"
 
 
 def _cards(node: NodeState, own: Iterable[Claim], free: list[int]) -> Item:
