@@ -7,6 +7,8 @@ ADR = Path("docs/adr")
 INDEX = ADR / "README.md"
 #: Numbers of drafts that were withdrawn before they were decided.
 WITHDRAWN = (22, 24, 35, 43, 44, 46, 47, 49, 50, 60, 75, 78)
+#: Numbers of decisions that are being written; empty once all of them are there.
+RESERVED = frozenset(range(102, 109))
 HEAD = """# Decisions
 
 Each decision has its context, rejected alternatives and consequences. If a later decision changes one, the text is edited and links the later one.
@@ -26,7 +28,7 @@ def index() -> str:
             raise ValueError(f"{file}: the title {title!r} needs the number {number}, which no other decision has")
         numbers.add(number)
         rows.append(f"| [{number}]({file.name}) | {title.partition('. ')[2]} |")
-    if missing := set(range(1, max(numbers) + 1)) - numbers:
+    if missing := set(range(1, max(numbers) + 1)) - numbers - RESERVED:
         raise ValueError(f"{ADR}: no decision has the number {min(missing)}")
     return HEAD + "\n".join(rows) + f"\n\nWithdrawn before they were decided: {', '.join(map(str, WITHDRAWN))}.\n"
 
