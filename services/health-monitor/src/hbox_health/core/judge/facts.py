@@ -1,0 +1,169 @@
+"""Facts of reports become findings. The kernel's records about a card are judged together as long as they follow each other (`burst.judge`)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hbox_common.health.records import BURST_S, card_of
+from hbox_common.health.report import NODE, Check, Fact
+
+from .assess import Context
+from .burst import judge
+from .finding import Action, Blame, Finding, Scope, Severity
+from .happenings import FactSeen, Found
+from .memory import MOST_BURST, Burst, NodeMemory
+from .rules import Rules
+
+#: XID 154 follows a linked code within this time.
+RECOVERY_ACTION_S = 2.0
+FABRIC_MANAGER, PEERMEM = "nvidia-fabricmanager", "nvidia_peermem"
+REQUIREMENTS = "hbox-requirements"
+#: After a boot the fabric manager and the ports come up within this time.
+BOOT_GRACE_S = 600.0
+
+
+@dataclass(slots=True)
+class Assessor:
+    """`rules` may be replaced by newer ones at any time."""
+
+    rules: Rules
+
+    def __call__(self, event: FactSeen, node: NodeMemory, now: float) -> Found | None:
+        return found(event, node, self.rules, now)
+
+
+def found(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found | None:
+    """What the fact amounts to; None: a fact of a kind that decides nothing."""
+    fact = event.fact
+    match fact.check, fact.code:
+        case Check.KERNEL_LOG, _:
+            return _kernel(event, node, rules, now)
+        case Check.PORTS, _:
+            return _state(event, _port(fact), group=str(fact.value.get("leaf") or ""))
+        case Check.NVML, "cards":
+            return _state(event, *_cards(fact))
+        case Check.UNITS, _:
+            return _state(event, *_units(fact), wait_s=_boot_wait(fact))
+        case Check.AGENT, "hangs":
+            return _state(event, *([_hang(fact)] if fact.value.get("since") else []))
+    return None
+
+
+def _state(event: FactSeen, *findings: Finding | None, group: str = "", wait_s: float | None = None) -> Found:
+    fact = event.fact
+    shown = tuple(finding for finding in findings if finding is not None)
+    return Found(event.node, event.boot_id, shown, f"{fact.check}|{fact.entity}|{fact.code}", group=group, wait_s=wait_s)
+
+
+def _kernel(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found | None:
+    fact, record = event.fact, dict(event.fact.value)
+    identity = f"{record['seq']}" if "seq" in record else f"{fact.at}|{fact.text}"
+    if identity in node.records:
+        return None
+    card = card_of(record) or ""
+    key = card or f"{fact.entity}|{fact.code}"
+    burst = node.bursts.get(key)
+    if burst is None or now - burst.last > BURST_S or len(burst.records) >= MOST_BURST:
+        burst = node.bursts[key] = Burst(now, now)
+    burst.last = now
+    burst.records.append({**record, "at": now})
+    uuids = {card: fact.entity.removeprefix("gpu:")} if fact.entity.startswith("gpu:") and card else {}
+    judgement = judge(burst.records, rules, Context(rules.profile(box_of(node.labels)), node.driver, uuids))
+    entity = fact.entity
+    findings = tuple(
+        finding if not entity.startswith("mig:") or not finding.entity.startswith("gpu:") else _of_instance(finding, entity)
+        for finding in judgement.findings
+    )
+    return Found(
+        event.node,
+        event.boot_id,
+        findings,
+        source=f"{fact.check}|{key}|{burst.begun}",
+        record=identity,
+        wait_s=_wait(burst, rules, node.driver),
+        pid=_number(record.get("pid")),
+        earlier_boot=bool(record.get("previous_boot")),
+    )
+
+
+def _of_instance(finding: Finding, entity: str) -> Finding:
+    return replace(finding, entity=entity)
+
+
+def _wait(burst: Burst, rules: Rules, driver: int | None) -> float:
+    """Until when the 154 behind a linked code may come; nothing to wait for once it is there."""
+    codes = [_number(record.get("code")) for record in burst.records if record.get("kind", "xid") == "xid"]
+    linked = any(
+        rule is not None and rule.waits_for_recovery_action(driver) for rule in (rules.codes.get(code or 0) for code in codes)
+    )
+    return RECOVERY_ACTION_S if linked and 154 not in codes else 0.0
+
+
+def _number(value: Any) -> int | None:
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _port(fact: Fact) -> Finding | None:
+    state = str(fact.value.get("state", "")).upper()
+    if "ACTIVE" in state or not state:
+        return None
+    why = f"the port is {state.partition(':')[2].strip() or state}"
+    return Finding(
+        fact.entity, "port", "down", Severity.DEGRADED, Blame.HARDWARE, Scope.RAIL, Action.ISOLATE_RAIL, REQUIREMENTS, why
+    )
+
+
+def _cards(fact: Fact) -> list[Finding]:
+    """Cards that NVML does not count any more."""
+    listed, inventory = fact.value.get("listed"), fact.value.get("inventory")
+    count = fact.value.get("count")
+    lost = (
+        [str(uuid) for uuid in inventory if uuid not in listed]
+        if isinstance(listed, tuple) and isinstance(inventory, tuple)
+        else []
+    )
+    expected = fact.value.get("expected")
+    if not lost and not (isinstance(expected, int) and isinstance(count, int) and count < expected):
+        return []
+    why = f"NVML lists {count} cards" + (f" of {expected}" if expected else "")
+    entities = [f"gpu:{uuid}" for uuid in lost] or [NODE]
+    return [
+        Finding(entity, "cards", "lost", Severity.FATAL_NODE, Blame.HARDWARE, Scope.NODE, Action.REBOOT, REQUIREMENTS, why)
+        for entity in entities
+    ]
+
+
+def _units(fact: Fact) -> list[Finding]:
+    units = {str(name): str(state) for name, state in fact.value.items() if isinstance(state, str)}
+    return [finding for name, state in units.items() if (finding := _unit(name, state)) is not None]
+
+
+def _unit(name: str, state: str) -> Finding | None:
+    if name == PEERMEM and state in {"missing", "unloaded"}:
+        return _software(name, Action.LOAD_MODULE, "the module is not loaded: RDMA copies through host memory")
+    if state not in {"failed", "inactive", "dead"}:
+        return None
+    if name.removesuffix(".service") == FABRIC_MANAGER:
+        return _software(FABRIC_MANAGER, Action.RESTART_FM, "the fabric manager does not run")
+    return _software(name.removesuffix(".service"), Action.REPORT, f"the unit is {state}")
+
+
+def _software(code: str, action: Action, why: str) -> Finding:
+    return Finding(NODE, "unit", code, Severity.MISCONFIGURED, Blame.SOFTWARE, Scope.NODE, action, REQUIREMENTS, why)
+
+
+def _boot_wait(fact: Fact) -> float | None:
+    uptime = fact.value.get("uptime_s")
+    return BOOT_GRACE_S - float(uptime) if isinstance(uptime, int | float) and uptime < BOOT_GRACE_S - 60 else None
+
+
+def _hang(fact: Fact) -> Finding:
+    why = f"reader {fact.value.get('reader', '?')} does not answer"
+    return Finding(NODE, "hangs", "nvml", Severity.UNKNOWN, Blame.UNKNOWN, Scope.NODE, Action.REPORT, REQUIREMENTS, why)
+
+
+def box_of(labels: Mapping[str, str]) -> str:
+    """The box that a node's labels name."""
+    return next(
+        (value for key, value in labels.items() if key.endswith(("gpu.product", "gpu-model", "/profile", "accelerator"))), ""
+    )

@@ -1,0 +1,286 @@
+"""Incidents: findings of all nodes over time become judgements with a state, isolation as small as the fault, and decisions on cordons, evictions and remedies.
+
+`Incidents.step` is pure. It changes what the event concerns and then reviews only the nodes that changed or whose time has come:
+
+    state       entered when                                            left when
+    ----------  ------------------------------------------------------  ----------------------------------------------------------
+    suspect     a finding opens the incident                            a reason lasted for its debounce, or all ended
+    confirmed   ... it has; the fault is isolated                       pods have to leave, or a remedy may run
+    draining    pods are on what the remedy needs                       they are gone
+    repairing   the remedy was requested                                it is done (validating), failed or refused (confirmed)
+    validating  repaired, or the card or a boot took the reasons back   a check passed (closed) or failed, or a new fault (confirmed)
+    closed      no reason is left
+
+An incident has one or more reasons, each of which ends separately. What the breaker, an exemption or a hand holds back is still judged, and named in `held_by`.
+"""
+
+import heapq
+from collections.abc import Callable
+from typing import TypeAlias
+
+from hbox_common.model import NodeName
+
+from .courses import Policies, course_of
+from .happenings import (
+    AgentSeen,
+    Effect,
+    Event,
+    Exempted,
+    FactSeen,
+    Found,
+    HoldersStopped,
+    JobEnded,
+    JobsSeen,
+    Maintenance,
+    NodeSeen,
+    OperatorCloses,
+    Remedied,
+    Tick,
+    Validated,
+    Verb,
+    Waiting,
+)
+from .intake import end_reason, replace_source, take
+from .isolation import mute, restrict
+from .memory import MOST_BOOTS, MOST_RECORDS, Memory, NodeMemory
+from .remedies import act, remedied, validated
+from .sharing import faults, review_cluster
+from .standing import advance, flaps, refused, release_held, silence
+from .work import NODE, NODE_FAULT, Site, Work, key_of, of_entity, repaired
+
+#: Judges one fact of a node (`facts.Assessor`).
+Assess: TypeAlias = Callable[[FactSeen, NodeMemory, float], Found | None]
+
+
+class Incidents:
+    """`now`: seconds since the epoch, of the monitor's clock; the engine ignores steps back. Times that agents report decide nothing."""
+
+    def __init__(self, policies: Policies, assess: Assess, memory: Memory | None = None) -> None:
+        memory = memory or Memory()
+        memory.breaker.limits = policies.limits
+        self.work = Work(policies, memory, dirty=dict.fromkeys(memory.nodes))
+        self.assess = assess
+        self.stale = 0  #: reports of an earlier boot, which were ignored
+        self._heap: list[tuple[float, str]] = []
+        self._due: dict[str, float] = {}
+        self._waiting: tuple[str, ...] = tuple(memory.breaker.queue)
+
+    def dump(self) -> Memory:
+        """All that the engine remembers. `Incidents(policies, assess, dump)` continues from there."""
+        return self.work.memory
+
+    def changed(self) -> set[str]:
+        """Nodes whose memory changed since the last call; "" for what belongs to no node."""
+        changed, self.work.changed = self.work.changed, set()
+        return changed
+
+    @property
+    def due(self) -> float | None:
+        """When the next `Tick` changes something."""
+        while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        work = self.work
+        work.now = max(now, work.now)
+        work.out = []
+        match event:
+            case Tick():
+                pass
+            case JobEnded(job):
+                self._job_ended(job)
+            case Exempted(exemption):
+                work.memory.exemptions = [e for e in work.memory.exemptions if e.until > work.now] + [exemption]
+                work.dirty |= {name: None for name, node in work.memory.nodes.items() if node.open}
+            case NodeSeen(gone=True):
+                self._gone(event.node)
+            case AgentSeen():
+                self._agent_seen(work.site(event.node), event)
+            case _:
+                work.dirty[event.node] = None
+                self._of_node(work.site(event.node), event)
+        while self._heap and self._heap[0][0] <= work.now:
+            at, due = heapq.heappop(self._heap)
+            if self._due.get(due) == at:
+                work.dirty[due] = None
+        self._settle()
+        return work.out
+
+    def _of_node(self, site: Site, event: Event) -> None:
+        match event:
+            case Found():
+                self._found(site, event)
+            case FactSeen():
+                if self._same_boot(site, event.boot_id):
+                    seen = self.assess(event, site.node, site.now)
+                    if seen is not None:
+                        self._found(site, seen)
+            case NodeSeen():
+                self._node_seen(site, event)
+            case JobsSeen(_, pods, known):
+                site.node.pods, site.node.known = list(pods), None if known is None else list(known)
+            case Remedied():
+                remedied(site, event)
+            case Validated():
+                validated(site, event)
+            case HoldersStopped(_, entity, stopped):
+                for incident in of_entity(site.node, entity):
+                    incident.holders = [] if stopped else incident.holders
+            case OperatorCloses(_, entity):
+                self._operator_closes(site, entity)
+            case Maintenance(_, until):
+                site.node.maintenance_until = until or site.now
+
+    def _settle(self) -> None:
+        """Review until nothing changes: a review may complete a group, or make room in the breaker's queue for another node."""
+        breaker = self.work.memory.breaker
+        refused = None
+        while True:
+            while self.work.dirty:
+                name = next(iter(self.work.dirty))
+                del self.work.dirty[name]
+                if name:
+                    self._review(name)
+                else:
+                    self._schedule("", review_cluster(self.work))
+            following = breaker.next(self.work.now) if breaker.queue else None
+            if following is None or following == refused:
+                break
+            refused = following
+            self.work.dirty[following] = None
+        waiting = tuple(breaker.queue)
+        if waiting != self._waiting:
+            self._waiting = waiting
+            self.work.out.append(Waiting(tuple(NodeName(name) for name in waiting)))
+
+    # --- what is seen
+
+    def _job_ended(self, job: str) -> None:
+        self.work.memory.ended_jobs[job] = self.work.now
+        incident = self.work.memory.jobs.pop(job, None)
+        if incident is not None:
+            self.work.close("", incident, "the job ended")
+
+    def _gone(self, name: NodeName) -> None:
+        memory = self.work.memory
+        node = memory.nodes.pop(name, None)
+        for incident in node.open.values() if node is not None else ():
+            self.work.close(name, incident, "the node is gone")
+        memory.breaker.gone(name)
+        for key in list(memory.groups):
+            self.work.leave(key, name)
+        self._due.pop(name, None)
+        self.work.dirty.pop(name, None)
+        self.work.changed.add(name)
+
+    def _node_seen(self, site: Site, event: NodeSeen) -> None:
+        node, breaker = site.node, self.work.memory.breaker
+        by_hand = node.unschedulable and node.ours and not event.unschedulable and not node.asked
+        node.cards, node.unit, node.labels, node.parents = list(event.cards), event.unit, event.labels, event.parents
+        node.refused = list(event.refused)
+        if event.cards:
+            breaker.seen(site.name, event.unit)
+        else:
+            breaker.gone(site.name)
+        if (event.unschedulable, event.ours) != (node.unschedulable, node.ours):
+            node.asked = ""  # the decision took effect, or another did: decide again
+        node.unschedulable, node.ours = event.unschedulable, event.ours
+        if by_hand:
+            mute(site)
+
+    def _agent_seen(self, site: Site, event: AgentSeen) -> None:
+        """Costs nothing for an agent that reports as always."""
+        if not self._same_boot(site, event.boot_id):
+            return
+        if site.node.agent_seen is None:
+            self.work.dirty[site.name] = None
+        site.node.agent_seen = site.now
+        silent = site.node.open.get(key_of(NODE, "agent-silent"))
+        if silent is not None:
+            for reason in silent.reasons.values():
+                end_reason(site, reason)
+            self.work.dirty[site.name] = None
+
+    def _same_boot(self, site: Site, boot_id: str) -> bool:
+        """Whether a report is about the node's present boot. The first report of a new boot ends what a boot cures."""
+        node = site.node
+        if not boot_id or boot_id == node.boot_id:
+            return True
+        if boot_id in node.earlier_boots:
+            self.stale += 1
+            return False
+        if node.boot_id:
+            node.earlier_boots = [*node.earlier_boots, node.boot_id][-MOST_BOOTS:]
+            self._booted(site)
+        node.boot_id = boot_id
+        self.work.dirty[site.name] = None
+        return True
+
+    def _booted(self, site: Site) -> None:
+        node = site.node
+        node.records, node.bursts, node.resetting, node.faults, node.held = {}, {}, {}, [], {}
+        for incident in node.open.values():
+            if incident.kind == NODE_FAULT and not incident.ticket:
+                node.repairs += [(site.now, Verb.REBOOT, card) for card in incident.cards or [""]]
+            for reason in incident.reasons.values():
+                reason.cured = reason.cured or course_of(reason.finding).cured_by_boot
+            repaired(site, incident, Verb.REBOOT)
+
+    def _found(self, site: Site, event: Found) -> None:
+        node = site.node
+        if not self._same_boot(site, event.boot_id) or event.earlier_boot:
+            return
+        if event.record:
+            if event.record in node.records:
+                return
+            node.records[event.record] = None
+            if len(node.records) > MOST_RECORDS:
+                del node.records[next(iter(node.records))]
+        if event.source:
+            replace_source(site, event)
+        for finding in event.findings:
+            take(site, event, finding)
+
+    def _operator_closes(self, site: Site, entity: str) -> None:
+        """The operator answers for what is reported now: it opens nothing again until it ends or the mute does."""
+        node = site.node
+        for key, incident in list(node.open.items()):
+            if entity and incident not in of_entity(node, entity):
+                continue
+            for code, reason in incident.reasons.items():
+                if reason.state:
+                    node.mutes[f"{key}|{code}"] = site.now + self.work.policies.mute_s
+            self.work.close(site.name, incident, "closed by an operator")
+            del node.open[key]
+
+    # --- review of one node
+
+    def _review(self, name: str) -> None:
+        site = self.work.site(name)
+        node = site.node
+        faults(site)
+        release_held(site)
+        silence(site)
+        flaps(site)
+        refused(site)
+        for key, incident in list(node.open.items()):
+            incident.held_by = list(incident.holders)
+            if not advance(site, incident):
+                del node.open[key]
+        admitted = restrict(site)
+        for incident in list(node.open.values()):
+            act(site, incident, admitted)
+        restrict(site)  # a remedy that begins takes its card out of use
+        for incident in node.open.values():
+            self.work.publish(name, incident, node)
+        self.work.changed.add(name)
+        self._schedule(name, site.due)
+
+    def _schedule(self, name: str, due: list[float]) -> None:
+        soonest = min((at for at in due if at > self.work.now), default=None)
+        if soonest is None:
+            self._due.pop(name, None)
+        elif self._due.get(name) != soonest:
+            self._due[name] = soonest
+            heapq.heappush(self._heap, (soonest, name))

@@ -1,0 +1,150 @@
+"""The verdict and the cordon of a node, derived from its open incidents, within the breaker."""
+
+from hbox_common.model import IncidentState
+
+from .courses import Course, Isolation, course_of, decides
+from .finding import Finding
+from .happenings import Cordon, Found, Scopes, Uncordon, Verb, VerdictChanged
+from .memory import Open
+from .work import CARD, Site, hold, is_card, key_of
+
+
+def demands(site: Site, incident: Open) -> list[tuple[Course, Finding, bool]]:
+    """What the incident's confirmed reasons ask for, without what is exempted; and whether a hand muted it."""
+    out = []
+    for code, reason in incident.reasons.items():
+        if not reason.confirmed:
+            continue
+        exemptions = (e for e in site.work.memory.exemptions if site.now < e.until)
+        exempt = next((e for e in exemptions if e.covers(site.name, site.node.labels, reason.finding, incident.kind)), None)
+        if exempt is not None:
+            site.due.append(exempt.until)
+            hold(incident, "exemption")
+            continue
+        muted = site.now < site.node.mutes.get(f"{key_of(incident.entity, incident.kind)}|{code}", 0.0)
+        if muted:
+            hold(incident, "hand")
+        out.append((course_of(reason.finding), reason.finding, muted))
+    return out
+
+
+def restrict(site: Site) -> bool:
+    """Derive the verdict and the cordon from the open incidents; True: the breaker admits what restricts the whole node."""
+    cards: set[str] = set()
+    rails: set[str] = set()
+    ids: list[str] = []
+    holding: list[Open] = []
+    closes, multi_gpu = False, True
+    for incident in site.node.open.values():
+        before = len(cards), len(rails), closes, multi_gpu
+        for course, _, muted in demands(site, incident):
+            match course.isolation:
+                case Isolation.CARD:
+                    cards |= {incident.entity, *incident.cards} if is_card(incident.entity) else set(incident.cards)
+                case Isolation.RAIL:
+                    rails.add(incident.entity)
+                case Isolation.MULTI_GPU if not incident.part_of:
+                    multi_gpu = False
+                case Isolation.NODE if not incident.part_of:
+                    cards |= set(incident.cards)
+                    closes = closes or not muted
+                case _:
+                    pass
+        if incident.kind == "fabric-manager" and fm_hopeless(site, incident):
+            multi_gpu = False
+        if incident.kind == CARD and incident.state in (IncidentState.REPAIRING, IncidentState.VALIDATING):
+            cards.add(site.node.parents.get(incident.entity, incident.entity))
+        if before != (len(cards), len(rails), closes, multi_gpu) or is_card(incident.entity):
+            ids.append(incident.part_of or incident.id)
+            if before[2:] != (closes, multi_gpu):
+                holding.append(incident)
+    breaker = site.work.memory.breaker
+    admitted = True
+    if site.node.unschedulable and not site.node.ours and closes:
+        for incident in holding:
+            hold(incident, "hand")  # closed by hand already: nothing to restrict, nothing to count
+        breaker.release(site.name)
+        closes = False
+    if closes or not multi_gpu:
+        admitted = breaker.admits(site.name, site.now)
+        if not admitted:
+            for incident in holding:
+                hold(incident, "breaker")
+            closes, multi_gpu = False, True
+            room = breaker.next_room(site.now)
+            if room is not None:
+                site.due.append(room)
+    elif site.node.unschedulable and site.node.ours:
+        breaker.take(site.name, site.now)  # until the uncordon is observed
+    else:
+        breaker.release(site.name)
+    scopes = Scopes(
+        tuple(sorted(cards)),
+        tuple(sorted(rails)),
+        multi_gpu,
+        True,
+        not closes,
+        tuple(sorted(set(ids))) if cards or rails or closes or not multi_gpu else (),
+    )
+    if scopes != site.node.verdict:
+        site.node.verdict = scopes
+        site.work.out.append(VerdictChanged(site.name, site.node.boot_id, scopes))
+    _cordon(site, closes, holding)
+    return admitted
+
+
+def _cordon(site: Site, closes: bool, holding: list[Open]) -> None:
+    node, policies = site.node, site.work.policies
+    if node.unschedulable and not node.ours:
+        node.asked = ""
+        return
+    wanted = "cordon" if closes and policies.cordon else "uncordon"
+    if node.asked == wanted and site.now - node.asked_at < policies.repeat_s:
+        site.due.append(node.asked_at + policies.repeat_s)
+        return
+    if node.unschedulable is (wanted == "cordon") and node.asked in ("", wanted):
+        node.asked = ""
+        return
+    # The node is not as wanted, or a decision for the opposite may still take effect.
+    node.asked, node.asked_at = wanted, site.now
+    site.due.append(site.now + policies.repeat_s)
+    if wanted == "cordon":
+        site.work.out.append(Cordon(site.name, "; ".join(text_of(incident) for incident in holding)))
+    else:
+        site.work.out.append(Uncordon(site.name, "recovered"))
+
+
+def mute(site: Site) -> None:
+    """An operator uncordoned the node: the reasons of our cordon count for no cordon for a while, new ones do."""
+    until = site.now + site.work.policies.mute_s
+    for key, incident in list(site.node.open.items()):
+        muted = [code for code, reason in incident.reasons.items() if course_of(reason.finding).isolation is Isolation.NODE]
+        for code in muted:
+            site.node.mutes[f"{key}|{code}"] = until
+        if muted and not incident.cards and len(muted) == len(incident.reasons):
+            for code, reason in incident.reasons.items():
+                if reason.state:
+                    site.node.held[f"{key}|{code}"] = Found(site.name, "", (reason.finding,), reason.source, group=reason.group)
+            site.work.close(site.name, incident, "uncordoned by hand")
+            del site.node.open[key]
+
+
+def fm_hopeless(site: Site, incident: Open) -> bool:
+    """The fabric manager failed again after a restart, or may not be restarted by us."""
+    failing = [r for r in incident.reasons.values() if r.confirmed]
+    if not failing:
+        return False
+    if Verb.RESTART_FM not in site.work.policies.verbs:
+        return True
+    last = max((at for at, verb, _ in site.node.repairs if verb == Verb.RESTART_FM), default=None)
+    if last is None:
+        return False
+    return (
+        any(r.since > last or (r.ended is None and site.now - last >= site.work.policies.fm_answer_s) for r in failing)
+        or incident.failures > 0
+    )
+
+
+def text_of(incident: Open) -> str:
+    worst = max((reason.finding for reason in incident.reasons.values()), key=decides)
+    return f"{worst.kind} {worst.code} on {', '.join(incident.cards) or incident.entity}: {worst.why}"

@@ -1,0 +1,126 @@
+"""What the engine remembers: plain values, so that a store can keep them. `Memory.nodes` holds one entry per node; a step names the nodes that it changed."""
+
+from dataclasses import dataclass, field
+
+from hbox_common.health.report import Value
+from hbox_common.model import Incident, IncidentState
+
+from .blame import Blame
+from .breaker import Breaker
+from .exemptions import Exemption
+from .finding import Finding
+from .happenings import Found, PodOnCards, Scopes
+
+MOST_EVIDENCE, MOST_RECORDS, MOST_BOOTS, MOST_BURST = 16, 4096, 16, 64
+
+
+@dataclass(slots=True)
+class Reason:
+    finding: Finding
+    since: float
+    last: float
+    wait_s: float
+    source: str = ""
+    state: bool = False  #: lasts until its source reports otherwise; else evidence of a moment
+    group: str = ""
+    ended: float | None = None  #: a state that is good again since then
+    confirmed: bool = False  #: it lasted for its debounce
+    cured: bool = False  #: a repair should have ended it; a check has to confirm that
+
+
+@dataclass(slots=True)
+class Open:
+    """An incident that is not closed."""
+
+    id: str
+    entity: str
+    kind: str
+    opened: float
+    reasons: dict[str, Reason] = field(default_factory=dict)
+    cards: list[str] = field(default_factory=list)  #: entities that it takes out of use
+    state: IncidentState = IncidentState.SUSPECT
+    changed: float = 0.0
+    action: str = ""
+    action_done: str = ""
+    attempts: int = 0
+    failures: int = 0
+    asked_at: float = 0.0  #: when the remedy was requested last
+    ticket: str = ""  #: why only hands help
+    holders: list[str] = field(default_factory=list)
+    validated_from: float = 0.0
+    passes: int = 0
+    evicted: dict[str, float] = field(default_factory=dict)  #: job -> deadline of its notice; 0: evicted
+    notified: list[str] = field(default_factory=list)  #: pods whose owners were informed
+    part_of: str = ""  #: id of the incident that covers it; then it is not published
+    held_by: list[str] = field(default_factory=list)
+    published: Incident | None = None
+
+
+@dataclass(slots=True)
+class Burst:
+    begun: float
+    last: float
+    records: list[dict[str, Value]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class JobFault:
+    at: float
+    finding: Finding
+    pid: int | None
+    job: str = ""
+
+
+@dataclass(slots=True)
+class NodeMemory:
+    boot_id: str = ""
+    earlier_boots: list[str] = field(default_factory=list)
+    cards: list[str] = field(default_factory=list)
+    unit: str = ""
+    driver: int | None = None  #: major version
+    labels: dict[str, str] = field(default_factory=dict)
+    unschedulable: bool = False
+    ours: bool = False
+    asked: str = ""  #: cordon | uncordon, not yet observed
+    asked_at: float = 0.0
+    agent_seen: float | None = None
+    pods: list[PodOnCards] = field(default_factory=list)
+    known: list[str] | None = field(default_factory=list)  #: cards whose users are known; None: all
+    refused: list[str] = field(default_factory=list)  #: cards that the device plugin does not hand out
+    parents: dict[str, str] = field(default_factory=dict)  #: MIG instance -> its card
+    resetting: dict[str, float] = field(default_factory=dict)  #: card -> until when its errors are those of a reset
+    records: dict[str, None] = field(default_factory=dict)  #: of this boot
+    bursts: dict[str, Burst] = field(default_factory=dict)  #: card -> the kernel's newest records about it
+    open: dict[str, Open] = field(default_factory=dict)  #: by entity and kind
+    faults: list[JobFault] = field(
+        default_factory=list
+    )  #: of jobs that are not known yet, or that may turn out to fault everywhere
+    held: dict[str, Found] = field(default_factory=dict)  #: states that a mute, a maintenance or a reset of ours keeps back
+    mutes: dict[str, float] = field(default_factory=dict)
+    maintenance_until: float = 0.0
+    repairs: list[tuple[float, str, str]] = field(default_factory=list)  #: (when, verb, card)
+    flaps: dict[str, list[float]] = field(default_factory=dict)
+    closed_cards: dict[str, float] = field(default_factory=dict)  #: card -> when our last incident of it closed
+    verdict: Scopes = field(default_factory=Scopes)
+    count: int = 0  #: of incidents, for their ids
+
+
+@dataclass(slots=True)
+class Group:
+    """What several nodes share: a leaf, a rail of a unit, the control plane. More members than allowed are one incident."""
+
+    members: dict[str, float] = field(default_factory=dict)  #: node -> since
+    incident: Open | None = None
+    below_since: float | None = None
+
+
+@dataclass(slots=True)
+class Memory:
+    nodes: dict[str, NodeMemory] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
+    breaker: Breaker = field(default_factory=Breaker)
+    blame: Blame = field(default_factory=Blame)
+    exemptions: list[Exemption] = field(default_factory=list)
+    jobs: dict[str, Open] = field(default_factory=dict)  #: incidents of jobs
+    ended_jobs: dict[str, float] = field(default_factory=dict)
+    count: int = 0

@@ -1,0 +1,237 @@
+"""Who leaves, what is repaired and how a repair ends."""
+
+from hbox_common.model import IncidentState
+
+from .courses import DAY_S, Course, Isolation, Leave, contained, course_of, decides
+from .finding import Action, Blame, Finding, Scope, Severity
+from .happenings import EvictGang, Found, Outcome, PodOnCards, Policy, Remedied, Remedy, TellOwner, Validated, Verb
+from .intake import take
+from .isolation import demands, fm_hopeless
+from .memory import Open
+from .work import CARD, NODE, Site, hold, of_entity, repaired
+
+#: After a reset, errors of the card's former users still arrive.
+RESET_GRACE_S = 30.0
+#: A reset that does not end within this time explains nothing any more.
+RESET_LASTS_S = 600.0
+
+
+def act(site: Site, incident: Open, admitted: bool) -> None:
+    asked = [(course, finding) for course, finding, muted in demands(site, incident) if not muted]
+    if incident.state in (IncidentState.SUSPECT, IncidentState.VALIDATING) or not asked or incident.part_of:
+        worst = max((reason.finding for reason in incident.reasons.values()), key=decides, default=None)
+        if worst is not None:
+            incident.action = Action.VALIDATE if incident.state is IncidentState.VALIDATING else worst.action
+        return
+    course, finding = max(asked, key=lambda pair: decides(pair[1]))
+    incident.action = Action.TICKET if incident.ticket else finding.action
+    if course.verb is Verb.RESTART_FM:
+        restart_fm(site, incident)
+        return
+    if course.verb in (Verb.LOAD_MODULE, Verb.RESTART_DEVICE_PLUGIN):
+        limited(site, incident, course.verb)
+        return
+    if course.isolation in (Isolation.NODE, Isolation.MULTI_GPU) and not admitted:
+        return
+    if incident.state is IncidentState.REPAIRING:
+        return
+    touched = affected(site, incident, course)
+    notify(site, incident, finding, touched)
+    gone = leave(site, incident, course, touched)
+    if course.verb not in (Verb.RESET, Verb.REBOOT):
+        incident.state = IncidentState.CONFIRMED if gone else IncidentState.DRAINING
+        return
+    if contained(finding):
+        incident.action = Action.RESET_WHEN_IDLE
+    if not incident.ticket and offends(site, incident, course.verb):
+        incident.ticket = f"needed a {course.verb} again within {site.work.policies.repeat_window_s / 86400:.0f} days"
+        incident.action = Action.TICKET
+    free = idle(site, incident, course.verb)
+    if not free or incident.ticket:
+        draining = (course.leave is not Leave.NONE and not free) or bool(incident.evicted and not free)
+        incident.state = IncidentState.DRAINING if draining and not incident.ticket else IncidentState.CONFIRMED
+        return
+    incident.state = IncidentState.DRAINING
+    incident.action = Action(course.verb)
+    if incident.holders:
+        return
+    if course.verb not in site.work.policies.verbs:
+        hold(incident, "remedy")
+        return
+    incident.state, incident.asked_at = IncidentState.REPAIRING, site.now
+    incident.attempts += 1
+    entity = site.node.parents.get(incident.entity, incident.entity)
+    site.work.out.append(Remedy(site.name, site.node.boot_id, incident.id, entity, course.verb, incident.attempts))
+
+
+def affected(site: Site, incident: Open, course: Course) -> list[PodOnCards]:
+    match course.leave:
+        case Leave.MULTI_GPU:
+            return [pod for pod in site.node.pods if len(pod.cards) > 1]
+        case Leave.MULTI_NODE:
+            return [pod for pod in site.node.pods if pod.multi_node]
+        case _:
+            cards = {incident.entity, *incident.cards}
+            return [pod for pod in site.node.pods if not cards.isdisjoint(pod.cards)]
+
+
+def notify(site: Site, incident: Open, finding: Finding, affected: list[PodOnCards]) -> None:
+    for pod in affected:
+        if pod.pod not in incident.notified:
+            incident.notified.append(pod.pod)
+            card = next((card for card in pod.cards if card in (incident.entity, *incident.cards)), incident.entity)
+            text = f"{finding.kind} {finding.code} on {card} of {site.name}: {finding.why}; policy {pod.policy}"
+            site.work.out.append(TellOwner(site.name, pod.pod, pod.job, card, finding.code, text, incident.id))
+
+
+def leave(site: Site, incident: Open, course: Course, touched: list[PodOnCards]) -> bool:
+    """Have gangs leave by their policies; True: no pod has to leave any more."""
+    if course.leave is Leave.NONE:
+        return True
+    jobs: dict[str, tuple[Policy, float, list[str]]] = {}
+    leaving = site.node.pods if course.leave is Leave.NODE else touched
+    for pod in leaving:
+        policy, notice = pod.policy, pod.deadline_s if pod.policy is Policy.CHECKPOINT else 0.0
+        if pod not in touched:
+            notice = max(notice, site.work.policies.neighbours_s)
+        known = jobs.get(pod.job)
+        jobs[pod.job] = (
+            policy,
+            notice if known is None else min(notice, known[1]),
+            [*(known[2] if known else ()), *pod.cards],
+        )
+    for job, (policy, notice, cards) in jobs.items():
+        if policy is Policy.IGNORE:
+            continue
+        if job not in incident.evicted and notice:
+            incident.evicted[job] = site.now + notice
+            site.work.out.append(EvictGang(site.name, job, tuple(sorted(set(cards))), policy, incident.id, site.now + notice))
+        deadline = incident.evicted.get(job, site.now)
+        if job in incident.evicted and deadline == 0.0:
+            continue
+        if site.now < deadline:
+            site.due.append(deadline)
+        elif site.work.memory.breaker.admits_eviction(site.now):
+            incident.evicted[job] = 0.0
+            site.work.out.append(EvictGang(site.name, job, tuple(sorted(set(cards))), policy, incident.id))
+        else:
+            hold(incident, "breaker")
+            room = site.work.memory.breaker.next_room(site.now)
+            if room is not None:
+                site.due.append(room)
+    return not leaving
+
+
+def idle(site: Site, incident: Open, verb: Verb) -> bool:
+    """Whether no pod uses what the verb needs; a card whose users are unknown is in use."""
+    if verb is Verb.REBOOT:
+        return not site.node.pods and site.node.known is None
+    card = site.node.parents.get(incident.entity, incident.entity)
+    parts = {card, *(part for part, parent in site.node.parents.items() if parent == card)}
+    return all(parts.isdisjoint(pod.cards) for pod in site.node.pods) and (site.node.known is None or card in site.node.known)
+
+
+def offends(site: Site, incident: Open, verb: Verb) -> bool:
+    since = site.now - site.work.policies.repeat_window_s
+    site.node.repairs = [repair for repair in site.node.repairs if repair[0] > since]
+    if verb is Verb.RESET:
+        card = site.node.parents.get(incident.entity, incident.entity)
+        return sum(done == Verb.RESET and of == card for _, done, of in site.node.repairs) >= site.work.policies.resets
+    cards = incident.cards or [""]
+    return any(
+        sum(done == Verb.REBOOT and of == card for _, done, of in site.node.repairs) >= site.work.policies.reboots
+        for card in cards
+    )
+
+
+def restart_fm(site: Site, incident: Open) -> None:
+    if all(reason.ended is not None for reason in incident.reasons.values()):
+        incident.state = IncidentState.VALIDATING if incident.attempts else IncidentState.CONFIRMED
+        return
+    times = [at for at, verb, _ in site.node.repairs if verb == Verb.RESTART_FM]
+    last = max(times, default=float("-inf"))
+    wait = site.work.policies.fm_answer_s
+    if site.now - last < site.work.policies.fm_restart_every_s:
+        site.due += [last + site.work.policies.fm_restart_every_s, last + wait]
+        if fm_hopeless(site, incident):
+            incident.failures += incident.failures == 0
+            incident.state, incident.action = IncidentState.CONFIRMED, Action.MULTI_GPU_OFF
+        return
+    if Verb.RESTART_FM not in site.work.policies.verbs:
+        hold(incident, "remedy")
+        return
+    site.node.repairs.append((site.now, Verb.RESTART_FM, ""))
+    incident.state, incident.asked_at = IncidentState.REPAIRING, site.now
+    incident.attempts += 1
+    site.due += [site.now + wait, site.now + site.work.policies.fm_restart_every_s]
+    site.work.out.append(Remedy(site.name, site.node.boot_id, incident.id, NODE, Verb.RESTART_FM, incident.attempts))
+
+
+def limited(site: Site, incident: Open, verb: Verb) -> None:
+    """A remedy that disturbs no pod: at once, but only so often a day, and again only if the state was reported again since."""
+    times = [at for at, done, of in site.node.repairs if done == verb and of == incident.entity and site.now - at < DAY_S]
+    seen = max(reason.last for reason in incident.reasons.values())
+    if times and seen <= times[-1]:
+        return
+    if len(times) >= site.work.policies.fixes_a_day:
+        incident.state, incident.action = IncidentState.CONFIRMED, Action.REPORT
+        return
+    if verb not in site.work.policies.verbs:
+        hold(incident, "remedy")
+        return
+    site.node.repairs.append((site.now, verb, incident.entity))
+    incident.state, incident.asked_at = IncidentState.REPAIRING, site.now
+    incident.attempts += 1
+    site.work.out.append(Remedy(site.name, site.node.boot_id, incident.id, incident.entity, verb, incident.attempts))
+
+
+def remedied(site: Site, event: Remedied) -> None:
+    if event.verb is not Verb.RESET:
+        return  # its effect shows in the node's states, or in its next boot
+    if event.outcome is Outcome.BEGUN:
+        site.node.resetting[event.entity] = site.now + RESET_LASTS_S
+    elif event.outcome is not Outcome.REFUSED:
+        site.node.repairs.append((site.now, Verb.RESET, event.entity))
+    for incident in [incident for incident in of_entity(site.node, event.entity) if incident.kind == CARD]:
+        match event.outcome:
+            case Outcome.BEGUN:
+                incident.state = IncidentState.REPAIRING
+            case Outcome.DONE:
+                for reason in incident.reasons.values():
+                    reason.cured = reason.cured or course_of(reason.finding).cured_by_boot
+                repaired(site, incident, Verb.RESET)
+            case Outcome.REFUSED:
+                incident.holders = list(event.holders) or ["unknown"]
+                incident.state = IncidentState.DRAINING
+            case Outcome.FAILED:
+                reset_failed(site, incident)
+    if event.outcome is Outcome.DONE:
+        site.node.resetting[event.entity] = site.now + RESET_GRACE_S
+    elif event.outcome is not Outcome.BEGUN:
+        site.node.resetting.pop(event.entity, None)
+
+
+def reset_failed(site: Site, incident: Open) -> None:
+    incident.failures += 1
+    incident.state = IncidentState.CONFIRMED
+    for reason in incident.reasons.values():
+        reason.cured = False
+    if incident.failures >= site.work.policies.failures:
+        why = f"the reset failed {incident.failures} times"
+        card = site.node.parents.get(incident.entity, incident.entity)
+        reboot = Finding(card, "reset", "failed", Severity.FATAL_GPU, Blame.HARDWARE, Scope.NODE, Action.REBOOT, "hbox", why)
+        take(site, Found(site.name, site.node.boot_id, (reboot,)), reboot)
+
+
+def validated(site: Site, event: Validated) -> None:
+    for incident in list(site.node.open.values()) if event.entity == NODE else of_entity(site.node, event.entity):
+        if incident.state is not IncidentState.VALIDATING:
+            continue
+        if event.passed:
+            incident.reasons = {code: reason for code, reason in incident.reasons.items() if not reason.cured}
+        elif incident.kind == CARD:
+            reset_failed(site, incident)
+        else:
+            incident.state, incident.ticket = IncidentState.CONFIRMED, "it is not well after its repair"
+            for reason in incident.reasons.values():
+                reason.cured = False
