@@ -164,7 +164,7 @@ def test_a_pending_remap_admits_new_work_and_is_reset_when_the_card_is_idle(worl
     assert world.verdict().cards == (GPU,), "nothing starts on it while it is reset"
 
 
-def test_a_contained_error_isolates_its_card_and_evicts_nobody(world: World) -> None:
+def test_a_contained_error_isolates_its_card_and_evicts_no_job(world: World) -> None:
     world.pods(pod(), pod("ns/p2", OTHER, job="ns/j2"))
     world.record(finding(Action.NOTIFY_OWNER, code="94", severity=Severity.DEGRADED))
     assert world.verdict().cards == (GPU,)
@@ -437,7 +437,7 @@ def test_a_job_that_faults_on_many_cards_is_no_evidence_against_any(world: World
     assert not any(world.open(node) for node in ("n0", "n1", "n2"))
 
 
-def test_errors_after_a_cancelled_job_are_nobodys_fault(world: World) -> None:
+def test_errors_after_a_cancelled_job_notify_no_owner(world: World) -> None:
     world.pods(pod())
     world.step(JobEnded("ns/j1"))
     world.record(of_program(code="43"))
@@ -606,7 +606,7 @@ def test_what_an_operator_closes_does_not_open_again_by_itself(world: World) -> 
 # --- memory
 
 
-def test_an_engine_that_loads_a_dump_goes_on_without_repeating_anything(world: World) -> None:
+def test_an_engine_that_loads_a_dump_repeats_nothing(world: World) -> None:
     world.pods(pod())
     world.record(lost())
     world.state("port", port_down(), node="n1")
@@ -619,7 +619,7 @@ def test_an_engine_that_loads_a_dump_goes_on_without_repeating_anything(world: W
     assert later.verdict("n1").rails_off == ("rail:mlx5_0",)
 
 
-def test_a_clock_that_goes_back_stands_still(world: World) -> None:
+def test_a_step_back_of_the_clock_is_ignored(world: World) -> None:
     world.state("port", port_down())
     world.after(200)
     world.now -= 10_000

@@ -37,7 +37,7 @@ class Case:
     kind: str
     input: Mapping[str, Any]
     context: Mapping[str, Any] = field(default_factory=dict)
-    times: tuple[Mapping[str, Any], ...] = ()  #: what `expect.at` names: the times, and what is asked at each
+    expect: Mapping[str, Any] = field(default_factory=dict)  #: of a story: its `at` names what is asked, and when
 
     def integer(self, key: str) -> int | None:
         """A whole number of the input. Raises InvalidRequest if it is anything else."""
@@ -100,12 +100,13 @@ def _case(path: Path, text: str) -> Case:
         raise invalid("input", "input: a mapping is expected")
     if not isinstance(context, dict):
         raise invalid("context", "context: a mapping is expected")
-    expect = document.get("expect")
-    at = expect.get("at") if isinstance(expect, dict) else None
-    times = (
-        tuple(entry for entry in at if isinstance(entry, dict) and _is_number(entry.get("t"))) if isinstance(at, list) else ()
-    )
-    return Case(str(document.get("id", path.stem)), kind, given, context, times)
+    expect = document.get("expect", {})
+    if not isinstance(expect, dict):
+        raise invalid("expect", "expect: a mapping is expected")
+    at = expect.get("at", [])
+    if not isinstance(at, list) or not all(isinstance(entry, dict) and _is_number(entry.get("t")) for entry in at):
+        raise invalid("expect", "expect: at: a list of mappings with t is expected")
+    return Case(str(document.get("id", path.stem)), kind, given, context, expect)
 
 
 def _is_number(value: Any) -> bool:

@@ -22,6 +22,7 @@ from hbox_health.data import shipped_rules
 
 from .cases import Case
 from .nodes import snapshot_of
+from .story import Story
 
 Answer = dict[str, Any]
 
@@ -42,8 +43,15 @@ def judged(case: Case) -> Answer:
         case "nccl":
             answer = _nccl(case, rules, context)
         case _:
-            raise InvalidRequest(f"{case.name}: {case.kind}: not judged by this version")
+            answer = _story(case, rules)
     return {"id": case.name, "kind": case.kind, **answer}
+
+
+def _story(case: Case, rules: Rules) -> Answer:
+    try:
+        return Story(case.input, case.context, case.expect, rules).play()
+    except (AttributeError, KeyError, TypeError, ValueError) as e:
+        raise InvalidRequest(f"{case.name}: not a story: {type(e).__name__}: {e}") from None
 
 
 def _context(given: Mapping[str, Any], rules: Rules) -> Context:
@@ -196,7 +204,7 @@ def _ib(case: Case, context: Context) -> Answer:
     polls = case.input.get("polls")
     if not isinstance(polls, list) or not all(map(_is_poll, polls)):
         raise InvalidRequest(f"{case.name}: input: polls: a list of readings with t and ports is expected")
-    asked = sorted(case.times, key=lambda entry: float(entry["t"]))
+    asked = sorted(case.expect.get("at", ()), key=lambda entry: float(entry["t"]))
     out: Answer = {}
     rails = Rails.of(context.profile, expected=case.context.get("compute_ports"), rate=case.context.get("rate"))
     answers: list[Answer] = []

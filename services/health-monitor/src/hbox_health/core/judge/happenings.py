@@ -55,7 +55,7 @@ class Found:
     """Findings of one fact of a node.
 
     The findings replace those that `source` (a state, a burst of records) had before. A record of the kernel log is evidence of a moment: `record` identifies
-    it within the boot, so that it counts once however often an agent reports it. Without a record the findings are of a state, which lasts until it is replaced.
+    it within the boot, so that it counts once however often an agent reports it. Without a record the findings are of a state, which lasts until replaced.
     """
 
     node: NodeName
