@@ -161,6 +161,19 @@ def test_commands_about_one_job_or_node_work_with_a_tenants_rights(platform: Up,
     assert platform.json("evictions", "show") == json.loads(hbox("evictions", "show", *access, "-o", "json").stdout)
 
 
+def test_operators_check_a_platform_by_its_broker(platform: Up) -> None:
+    """As after an installation by the chart: without the state folder."""
+    running = json.loads((platform.state / "platform.json").read_text())
+    seed = Path(running["nats_users"]) / "hbox-cli.nk"
+    env = {"KUBECONFIG": str(platform.state / "kubeconfig")}
+    done = hbox("check", "--nats-url", running["nats_url"], "--nats-seed", str(seed), "-o", "json", env=env)
+    assert done.returncode == 0, done
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert list(checks) == ["broker", "kubernetes", "nodes", "definitions"]
+    assert "2 nodes" in checks["broker"]["message"]
+    assert "the services are not checked" in done.stderr
+
+
 async def test_running_jobs_stay_listed_after_a_crash_of_job_controller(platform: Up) -> None:
     """No message announces them: they have no pods to place."""
     async with (

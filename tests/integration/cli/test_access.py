@@ -385,10 +385,22 @@ def test_context_is_named_by_option_environment_and_file(alice: User) -> None:
     assert (done.returncode, "did you mean here?" in done.stderr) == (Exit.NOT_FOUND, True)
 
 
-def test_command_of_operators_names_what_it_needs(alice: User) -> None:
-    done = alice.hbox("audit")
-    assert done.returncode == Exit.INVALID
-    assert "--nats-url" in done.stderr.splitlines()[2]
+@pytest.mark.parametrize("command", ["audit", "check", "diag"])
+def test_command_of_operators_names_what_it_needs(alice: User, command: str) -> None:
+    for access in ((), ("--server", alice.server.url)):
+        done = alice.hbox(command, *access)
+        assert done.returncode == Exit.INVALID, done
+        assert "--nats-url" in done.stderr.splitlines()[2]
+    assert alice.console.seen == []
+    assert list(alice.home.glob("hbox-diag-*")) == []
+
+
+def test_diag_reads_the_folder_of_a_platform_that_stopped(alice: User) -> None:
+    """Its logs are what the archive is for: the context of kubectl is not asked."""
+    (alice.home / ".hbox" / "logs").mkdir(parents=True)
+    done = alice.hbox("diag", "-o", "json")
+    assert done.returncode == Exit.OK, done
+    assert "no platform runs" in json.loads(done.stdout)["missing"]["platform"]
 
 
 def test_kubeconfig_that_skips_verification_is_refused(alice: User) -> None:

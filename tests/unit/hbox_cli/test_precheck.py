@@ -239,7 +239,7 @@ def test_the_command_says_it_in_json_and_by_its_exit_status(tmp_path: Path) -> N
     assert "not fit for an install: storage, nodes" in done.stderr
     gone = hbox("check", "--pre", "--kubeconfig", str(tmp_path / "kubeconfig"))
     assert gone.returncode == 6, gone.stderr
-    assert hbox("check", "--nats-url", "nats://a:1").returncode == 2
+    assert hbox("check", "--kubeconfig", str(tmp_path / "kubeconfig")).returncode == 2
 
 
 # --- brokers

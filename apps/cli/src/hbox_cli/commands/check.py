@@ -16,11 +16,11 @@ from hbox_common.model import SCHEDULER_NAME
 from hbox_common.redaction import redacted
 from hbox_common.visible import visible
 
-from ..access import running_of
+from ..access import choice_of, running_of
 from ..aio import run
-from ..context import Context, command_options
+from ..context import Context, platform_options
 from ..exits import Faulty, leaf
-from ..output import Column, Form
+from ..output import Column, Form, notify
 from ..platform import probe
 from ..platform.layout import Layout, Running
 
@@ -68,14 +68,7 @@ _CHECKS, _PRECHECKS = (
 @click.option(
     "--scheduler-name", "names", multiple=True, metavar="NAME", help="With --pre: schedulerName that HBox will serve [hbox]."
 )
-@click.option("--nats-url", metavar="URL", default="", help="With --pre: address of your own broker [the chart's].")
-@click.option(
-    "--nats-seed", type=click.Path(path_type=Path, dir_okay=False), help="With --pre: seed file of the broker's user admin."
-)
-@click.option(
-    "--nats-ca", type=click.Path(path_type=Path, dir_okay=False), help="With --pre: CA certificate file of the broker."
-)
-@command_options
+@platform_options
 def command(
     ctx: Context,
     *,
@@ -88,11 +81,11 @@ def command(
     namespace: str,
     release: str,
     names: tuple[str, ...],
-    nats_url: str,
-    nats_seed: Path | None,
-    nats_ca: Path | None,
 ) -> None:
     """Check broker, streams, Kubernetes API, CRDs, database and every service, with a remedy for each fault.
+
+    It reads the broker of an `hbox up` or, for operators, of an installed chart (--nats-url, --nats-seed; or a context with them): there without the
+    database and the services.
 
     \b
     hbox check
@@ -100,6 +93,9 @@ def command(
     hbox check pod job.yaml            what the admission webhook would write into its pods, and what HBox rejects (- = standard input)
     hbox check --pre --kubeconfig ~/.kube/config
     hbox check --pre --kubeconfig ~/.kube/config --nats-url nats://nats:4222 --nats-seed admin.nk
+    hbox check --nats-url nats://127.0.0.1:4222 --nats-seed operator.nk
+
+    With --pre, --nats-url is the address of your own broker, and --nats-seed the seed file of its user admin.
 
     Exit status 0 without faults, else 6. With --pre: 0 without faults (warnings are allowed), 1 with faults, 6 if the API server does not
     answer. With pod: 1 if HBox would reject a pod.
@@ -127,14 +123,17 @@ def command(
 
         from ..check.install import Install  # noqa: PLC0415
 
-        access = Access(seed=nats_seed, ca=nats_ca)
-        _precheck(ctx, kubeconfig, Install(release, namespace, names or (SCHEDULER_NAME,), nats_url, access))
+        given = ctx.access
+        access = Access(seed=given.nats_seed, ca=given.nats_ca)
+        _precheck(ctx, kubeconfig, Install(release, namespace, names or (SCHEDULER_NAME,), given.nats_url or "", access))
         return
-    if kubeconfig or names or nats_url or nats_seed or nats_ca:
-        raise click.UsageError("--kubeconfig, --scheduler-name and --nats-... go with --pre")
-    layout = Layout(ctx.state)
-    running = layout.running()
-    findings = run(lambda: _findings(layout, running))
+    if kubeconfig or names:
+        raise click.UsageError("--kubeconfig and --scheduler-name go with --pre")
+    state = choice_of(ctx).state
+    running = running_of(ctx)
+    if state is None:
+        notify("hbox: the database and the services are not checked: `kubectl get pods -n hbox-system` shows which are ready")
+    findings = run(lambda: _findings(running, None if state is None else Layout(state)))
     if ctx.output.form in (Form.NAME, Form.CSV):
         ctx.output.rows("Check", [asdict(f) for f in findings], _CHECKS)
     elif ctx.output.machine:
@@ -175,19 +174,22 @@ def _precheck(ctx: Context, kubeconfig: Path | None, install: "Install") -> None
         raise Faulty(f"not fit for an install: {', '.join(faults)}", hint="what to do is listed above; then check again")
 
 
-async def _findings(layout: Layout, running: Running) -> list[Finding]:
+async def _findings(running: Running, layout: Layout | None) -> list[Finding]:
+    """`layout`: of an `hbox up`; None: only what the broker and the cluster answer."""
+    log = "check the address, the seed, and the broker's pod" if layout is None else f"see {layout.log('nats-server')}"
     checks = [
-        _tried("broker", lambda: _broker(running), f"see {layout.log('nats-server')}"),
+        _tried("broker", lambda: _broker(running), log),
         _tried("kubernetes", lambda: _kubernetes(running), f"check the kubeconfig {running.kubeconfig}"),
         _tried(
             "nodes",
             lambda: _nodes(running),
             "`hbox nodes` shows what each node refused; on the node, check `journalctl -u kubelet` and the device plugin",
         ),
-        _tried("definitions", lambda: _definitions(running), "`hbox up` brings what is missing"),
-        _tried("database", lambda: _database(running.database_url), "see the quota-ledger's log"),
-        *(_service(name, url, layout) for name, url in running.health.items()),
+        _tried("definitions", lambda: _definitions(running), "`hbox up` brings what is missing; of a chart: `helm upgrade`"),
     ]
+    if layout is not None:
+        checks.append(_tried("database", lambda: _database(running.database_url), "see the quota-ledger's log"))
+        checks += [_service(name, url, layout) for name, url in running.health.items()]
     return list(await asyncio.gather(*checks))
 
 

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hbox_common.errors import InvalidRequest
+
+from ..access import choice_of
 from ..aio import run
-from ..context import Context, command_options
+from ..context import By, Context, Flags, platform_options
 from ..output import notify, put
 from ..platform.layout import Layout
 
@@ -34,11 +37,7 @@ MIB = 2**20
     help="Kubeconfig of a cluster with the chart, instead of the state folder.",
 )
 @click.option("-n", "--namespace", default="hbox-system", show_default=True, help="With --kubeconfig: namespace of the chart.")
-@click.option(
-    "--nats-url", metavar="URL", default="", help="With --kubeconfig: address of the broker, if it is reachable from here."
-)
-@click.option("--nats-seed", type=click.Path(path_type=Path, dir_okay=False), help="With --nats-url: seed file of user admin.")
-@command_options
+@platform_options
 def command(
     ctx: Context,
     *,
@@ -46,8 +45,6 @@ def command(
     most_mib: int,
     kubeconfig: Path | None,
     namespace: str,
-    nats_url: str,
-    nats_seed: Path | None,
 ) -> None:
     """Collect data for fault analysis: versions, settings, ends of logs, metrics and readiness of every service, streams and
     consumers of the broker, queues, the audit. The archive is readable by its owner only and contains `***` for seeds, passwords and tokens.
@@ -55,21 +52,22 @@ def command(
     \b
     hbox diag
     hbox diag --kubeconfig ~/.kube/config -n hbox-system
+    hbox diag --kubeconfig ~/.kube/config --nats-url nats://127.0.0.1:4222 --nats-seed admin.nk
+
+    It reads the state folder of an `hbox up`, running or not, or with --kubeconfig an installed chart; with --nats-url also its broker, as user admin.
 
     Sources that do not answer are listed; the archive then contains the rest.
     """
-    if (nats_url or nats_seed) and kubeconfig is None:
-        raise click.UsageError("--nats-url and --nats-seed go with --kubeconfig")
+    layout = _layout(ctx) if kubeconfig is None else None
     path = file or Path(f"hbox-diag-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.tar.gz")
     from hbox_common.bus import Access  # noqa: PLC0415  so that --help is quick
 
-    access = Access(seed=nats_seed)
-    work = (
-        (lambda: _local(Layout(ctx.state), path, most_mib * MIB))
-        if kubeconfig is None
-        else (lambda: _cluster(kubeconfig, namespace, (nats_url, access), path, most_mib * MIB))
-    )
-    done = run(work)
+    if layout is not None:
+        done = run(lambda: _local(layout, path, most_mib * MIB))
+    else:
+        assert kubeconfig is not None
+        broker = ctx.access.nats_url or "", Access(seed=ctx.access.nats_seed, ca=ctx.access.nats_ca)
+        done = run(lambda: _cluster(kubeconfig, namespace, broker, path, most_mib * MIB))
     size = path.stat().st_size
     if not ctx.output.people:
         content = {"file": str(path), "bytes": size, "files": done.files, "missing": done.missing, "cut": done.cut}
@@ -82,6 +80,19 @@ def command(
     put(f"{path}: {len(done.files)} files, {size / MIB:.1f} MiB; look into it before you send it")
     if done.missing:
         notify(f"{len(done.missing)} items are missing because their source did not answer")
+
+
+def _layout(ctx: Context) -> Layout:
+    """The state folder that is selected, also where nothing runs in it. Raises InvalidRequest where a context of another kind is selected."""
+    if ctx.access == Flags() and (ctx.state_by is not By.DEFAULT or ctx.state.is_dir()):
+        return Layout(ctx.state)
+    choice = choice_of(ctx)
+    if choice.state is None:
+        raise InvalidRequest(
+            f"hbox diag reads the state folder of an `hbox up`, or a cluster by its kubeconfig; {choice.name} is neither",
+            hint="of an installed chart: --kubeconfig FILE -n NAMESPACE, and --nats-url URL --nats-seed FILE (user admin) for its broker",
+        )
+    return Layout(choice.state)
 
 
 async def _local(layout: Layout, path: Path, most: int) -> "Collected":
