@@ -15,7 +15,7 @@ export UV_SYSTEM_CERTS ?= true
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run image test fuzz kube-assets promtool otel test-real test-deploy check mutants chaos bench format lock docs audit sbom clean
+.PHONY: help install run image test fuzz kube-assets promtool otel test-real test-gpu test-deploy check mutants chaos bench format lock docs audit sbom clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -74,6 +74,9 @@ otel: ## build Prometheus and an OpenTelemetry collector from Go modules, once (
 
 test-real: install kube-assets ## run the conformance suite and the platform on a real control plane, REAL_WORKERS=4 in parallel [2 per core, at most 6]
 	$(call side_by_side,$(REAL_WORKERS),-m real tests/conformance tests/real)
+
+test-gpu: install ## compare NVML's reader with nvidia-smi on this machine's GPUs, which it only reads; skipped without one
+	@$(BIN)/python -m pytest -m gpu tests/gpu
 
 test-deploy: install ## test image, chart and compose.yaml on a node that it creates (root on Debian; 20 minutes to build, once), or on HBOX_DEPLOY_KUBECONFIG
 	@$(if $(HBOX_DEPLOY_KUBECONFIG),,PYTHON=$(PYTHON) $(BIN)/python -m tests.deploy.machine --) $(BIN)/python -m pytest -m deploy tests/deploy

@@ -41,6 +41,7 @@ MATRIX: Mapping[str, Sequence[str]] = {
         "nats.tls.secret=broker-tls",
         "nats.tls.clientSecret=services-tls",
     ),
+    "agents' own keys": ("services.node-agent.enabled=true", "services.node-agent.seedFolder=/etc/hbox/agent"),
     "kernel log": ("services.node-agent.enabled=true", "services.node-agent.kernelLog.enabled=true"),
     "NVML": (
         "services.node-agent.enabled=true",

@@ -158,6 +158,15 @@ def test_agents_get_a_capability_only_where_they_read_the_kernels_log() -> None:
     assert privileged == []
 
 
+def test_agents_with_keys_of_their_own_mount_no_secret() -> None:
+    [[_, _, spec]] = [found for found in pods("agents' own keys") if found[0] == AGENT]
+    assert {"name": "bus", "hostPath": {"path": "/etc/hbox/agent", "type": "Directory"}} in spec["volumes"]
+    assert not [volume for volume in spec["volumes"] if "secret" in volume]
+    [container] = spec["containers"]
+    assert {"name": "bus", "mountPath": "/etc/hbox/bus", "readOnly": True} in container["volumeMounts"]
+    assert {"name": "HBOX_NATS_SEED", "value": "/etc/hbox/bus/seed"} in container["env"]
+
+
 def settings_of_collector(*values: str) -> dict[str, Any]:
     [settings] = [
         one

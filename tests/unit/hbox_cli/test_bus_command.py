@@ -42,6 +42,19 @@ def test_keys_are_kept_and_those_that_are_new_are_added(tmp_path: Path, capsys: 
     assert not any(read_seed(path) in text for path in tmp_path.glob("*.nk"))
 
 
+def test_agents_with_keys_of_their_own_replace_the_user_of_all_agents(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("bus", "users", "--out", tmp_path, "--agent", "n1", "--agent", "n2", "-o", "json")
+    keys = json.loads(capsys.readouterr().out)["users"]
+    assert {name for name in keys if name.startswith("node-agent")} == {"node-agent-n1", "node-agent-n2"}
+    lines = (tmp_path / "authorization.conf").read_text().splitlines()
+    [first] = [line for line in lines if keys["node-agent-n1"] in line]
+    assert "hbox.v1.health.report.n1" in first
+    assert "hbox.v1.health.report.*" not in first
+    assert "hbox.v1.health.report.n2" not in first
+
+
 def test_secrets_for_kubectl_have_the_seeds_and_the_configmap_has_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -51,26 +51,35 @@ def command() -> None:
 )
 @_READER
 @click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="NODE",
+    help="Add a user for the node-agent of this node, which may publish about this node only. With one of them, the user of all agents has no access.",
+)
+@click.option(
     "--secrets", "namespace", metavar="NAMESPACE", help="Print Secrets and a ConfigMap for nats-server, for kubectl apply."
 )
 @command_options
-def users_(ctx: Context, out: Path, readers: tuple[str, ...], namespace: str | None) -> None:
+def users_(ctx: Context, out: Path, readers: tuple[str, ...], agents: tuple[str, ...], namespace: str | None) -> None:
     """Create a key for each service and for hbox itself, and nats-server's authorization file with their permissions.
 
     \b
     hbox bus users --out bus-users                                 bus-users/binder.nk, ..., bus-users/authorization.conf
     hbox bus users --out bus-users --reader grafana=ml,vision      also a reader of two queues
+    hbox bus users --out bus-users --agent node-0001 --agent node-0002
     hbox bus users --out bus-users --secrets hbox-system | kubectl apply -f -
 
     Include bus-users/authorization.conf in the broker's nats.conf. HBOX_NATS_SEED names a service's key; `hbox up --nats-users` uses all of them.
     Only the owner can read the key files; the authorization file contains public keys.
     """
     from hbox_common.bus.keys import keep, read_seed  # noqa: PLC0415  a third of a second that --help does not need
-    from hbox_common.bus.users import authorization, read_only, users  # noqa: PLC0415
+    from hbox_common.bus.users import AGENT, agent_of, agent_user, authorization, read_only, users  # noqa: PLC0415
 
     others = {name: read_only(name, queues) for name, queues in _readers(readers).items()}
+    others |= {agent_user(node): agent_of(node) for node in agents}
     try:
-        keys = keep(out, (*users(), *others))
+        keys = keep(out, (*(user for user in users() if not agents or user != AGENT), *others))
         text = authorization(keys, others)
         (out / AUTHORIZATION).write_text(text)
     except OSError as e:

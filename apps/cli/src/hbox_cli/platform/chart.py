@@ -165,6 +165,11 @@ def _service(name: str) -> dict[str, Any]:
                 "description": "of each node: the folder of NVML's library; empty: the runtime brings it",
             },
         ),
+        "seedFolder": {
+            "type": "string",
+            "pattern": "^(/.+)?$",
+            "description": "of each node: folder with the file `seed`, the key of this node's agent; empty: one key for all agents",
+        },
         "kernelLog": _closed("the kernel's log, read by the agent with CAP_SYSLOG", enabled=_BOOLEAN),
     }
     return _closed(

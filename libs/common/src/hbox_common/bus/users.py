@@ -36,6 +36,9 @@ CALLS: Mapping[str, tuple[str, ...]] = {"console": ("scheduler-core",)}
 #: User of the `hbox` command: reads every stream and sends every request, and publishes only dead letters.
 OPERATOR = "hbox-cli"
 
+#: A user for all nodes' agents, unless each has its own (`agent_of`).
+AGENT = "node-agent"
+
 #: Services with endpoints for readers of single queues.
 ANSWERS_READERS = ("quota-ledger", "job-controller")
 
@@ -117,6 +120,18 @@ def read_only(name: str, queues: Iterable[str]) -> Permissions:
     for queue in sorted(set(queues)):
         asked += _consuming(consumer_of(name, queue), events_of(queue))
     return Permissions(publish=tuple(asked), subscribe=(*sorted(event_subjects), f"{inbox_of(name)}.>"))
+
+
+def agent_user(node: str) -> str:
+    """The user of the agent of one node."""
+    return f"{AGENT}-{token_of(node)}"
+
+
+def agent_of(node: str) -> Permissions:
+    """Permissions of the agent of one node: it publishes messages about that node only, and reads what every agent reads."""
+    every = _of(AGENT)
+    own = {t.filter(): t.subject(node) for t in REGISTRY.values() if AGENT in t.about.writers}
+    return replace(every, publish=tuple(own.get(subject, subject) for subject in every.publish))
 
 
 def consumer_of(reader: str, queue: str = "") -> str:
