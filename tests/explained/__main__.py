@@ -28,8 +28,10 @@ def main() -> int:
     first = randrange(2**32) if given.seed is None else given.seed
     figures: Counter[str] = Counter()
     with ProcessPoolExecutor(given.j) as pool:
-        for counted, wrong in pool.map(tried, range(first, first + given.clusters), chunksize=4):
+        for done, (counted, wrong) in enumerate(pool.map(tried, range(first, first + given.clusters), chunksize=4), start=1):
             figures += counted
+            if done % 100 == 0:
+                print(f"{done} clusters, {figures['wrong']} wrong", file=sys.stderr, flush=True)
             if wrong:
                 print(wrong, file=sys.stderr, flush=True)
     print(f"explanations on {given.clusters} random clusters, seeds from {first}:")

@@ -104,6 +104,11 @@ def two_shapes() -> Job:
     return replace(small, tasks=(*small.tasks, *(replace(task, name="xl") for task in large.tasks)), min_member=2)
 
 
+def other_resource(name: str) -> Job:
+    made = job("waits")
+    return replace(made, tasks=tuple(replace(task, requests={**task.requests, name: 1}) for task in made.tasks))
+
+
 def nothing(_: Cluster) -> None:
     pass
 
@@ -187,6 +192,8 @@ FACTS: list[tuple[Callable[[Cluster], None], Job, dict[str, Fact]]] = [
     (elsewhere, in_zone_a(cpu_milli=200_000), {"resource": "cpu", "need": 200, "largest": 64, "among": 1}),
     (elsewhere, job("waits", node_selector={"zone": "a", "disk": "ssd"}), {"key": "disk", "value": "ssd", "among": 1}),
     (elsewhere, job("waits", node_selector={"zone": "b"}), {"count": 1, "nodes": [NODES[1]], "detail": "team=x:NoSchedule"}),
+    (nothing, job("waits", cpu_milli=500_000), {"largest": 64, "lent": 16}),
+    (nothing, other_resource("nvidia.com/gpux"), {"resource": "nvidia.com/gpux", "nearest": GPU, "known": [GPU]}),
     (nothing, two_shapes(), {"resource": "cpu", "need": 500, "largest": 64}),
     (nothing, job("waits", cards=1, queue="defualt"), {"queue": "defualt", "nearest": "default"}),
     (
@@ -281,7 +288,7 @@ def test_node_of_a_job_is_answered_with_all_rules_that_it_fails() -> None:
 
 
 #: Placeholders of optional parts of texts.
-OPTIONAL = {"among", "labels", "spare", "until_at", "by", "nearest", "known", "domain", "room"}
+OPTIONAL = {"among", "lent", "labels", "spare", "until_at", "by", "nearest", "known", "domain", "room"}
 
 
 def test_every_code_of_the_engine_is_in_the_catalogue() -> None:

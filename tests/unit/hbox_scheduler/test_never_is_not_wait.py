@@ -33,6 +33,7 @@ from hbox_common.model.hostports import HostPort, port_amounts
 from hbox_scheduler.core.explain.changes import ChangeLimits
 from hbox_scheduler.core.placement.emptycluster import MOST_TRIALS
 from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
 ZONES = "aabb"
@@ -290,3 +291,19 @@ def test_trials_with_repaired_nodes_leave_what_is_lent_of_guarantees() -> None:
     before = lending.headroom(queue.name, {GPU: 1})
     cluster.scheduler.reports.changes(waits.id, ChangeLimits(probes=1000, seconds=60.0), lambda: 0.0)
     assert lending.headroom(queue.name, {GPU: 1}) == before
+
+
+def test_no_nodes_are_reserved_for_a_gang_that_can_never_start() -> None:
+    world = Simulation(policy_of(PolicyName.LEAST_WASTE), conf=default_conf(PolicyName.LEAST_WASTE))
+    world.put_nodes(node(f"n{number}", cards=8, labels={"kubernetes.io/hostname": f"n{number}"}) for number in range(4))
+    for name, pods in (("never", 5), ("later", 4)):
+        world.submit([job(f"runs-{name}", pods=4, cards=4)])
+        waits = job(name, pods=pods, cards=1, priority=0)
+        world.scheduler.on_neighbours(Neighbour(pod.uid, "default", {"app": "x"}, apart(HOST)) for pod in waits.tasks[0].pods)
+        world.run()
+        world.submit([waits])
+        for _ in range(40):
+            world.run()
+            world.now += 5.0
+        assert not [one for one in world.scheduler.reports.reservations if one.gang.strip() == "never"]
+    assert world.verdicts[JobId("never")]

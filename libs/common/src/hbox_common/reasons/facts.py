@@ -19,6 +19,7 @@ MAX_NAME, MAX_DETAIL, MAX_NAMES = 80, 400, 20
 #: Every placeholder, with its meaning and an example.
 FACTS: Mapping[str, tuple[str, Fact]] = {
     "ahead": ("jobs of the queue that come before this one", 3),
+    "lent": ("what idle cards leave of a node to a pod without cards", 28),
     "among": ("nodes that the statement is about, if not all", 4),
     "by": ("queue or person that causes the state", "research"),
     "cards": ("cards that one pod requests, or that are reclaimed", 8),

@@ -427,14 +427,34 @@ CODES = (
         Text("Wait until pods end, or request less.", "等待 Pod 结束，或减少请求。"),
     ),
     Code(
+        "ResourceAbsent",
+        Stage.NODE,
+        Outcome.CHANGE,
+        Owner.USER,
+        Text("No node has the requested resource", "没有节点提供所请求的资源"),
+        Text(
+            "no node has {resource}[; did you mean {nearest}?][; nodes have: {known}]",
+            "没有节点提供 {resource}[；是否想写 {nearest}？][；节点提供：{known}]",
+        ),
+        Text(
+            "The name is misspelt, no device plugin reports it, or cards are partitioned in another way (MIG profiles).",
+            "名称有误、没有设备插件上报该资源，或卡的切分方式不同（MIG 规格）。",
+        ),
+        Text(
+            "Request a resource that nodes have: `kubectl get nodes -o jsonpath='{.items[*].status.allocatable}'`.",
+            "请求节点已有的资源：`kubectl get nodes -o jsonpath='{.items[*].status.allocatable}'`。",
+        ),
+    ),
+    Code(
         "ResourceTooLarge",
         Stage.NODE,
         Outcome.CHANGE,
         Owner.USER,
         Text("The pod requests more than any node has", "Pod 的请求超过任何节点的总量"),
         Text(
-            "the pod requests {need} {resource}, and the largest node[ of {among} that it could use otherwise] has {largest}",
-            "Pod 请求 {need} {resource}，[其余条件满足的 {among} 个节点中]最大的节点只有 {largest}",
+            "the pod requests {need} {resource}, and the largest node[ of {among} that it could use otherwise] has {largest}"
+            "[; idle cards keep part of it: a pod without cards may have {lent}]",
+            "Pod 请求 {need} {resource}，[其余条件满足的 {among} 个节点中]最大的节点只有 {largest}[；空闲卡保留一部分：不带卡的 Pod 最多可用 {lent}]",
         ),
         Text("One pod runs on one node, and no node is that large.", "一个 Pod 只能在一个节点上运行，而没有这么大的节点。"),
         Text(

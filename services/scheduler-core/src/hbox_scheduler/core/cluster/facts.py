@@ -63,6 +63,9 @@ class ClusterFacts:
     reservations: Sequence[Reservation] = ()  #: in force
     run_times: RunTimes = field(default_factory=RunTimes)  #: learned from claims that ended
     recent_moves: RecentMoves = field(default_factory=RecentMoves)  #: pods that this process moved recently
+    cannot_start: set[str] = field(
+        default_factory=set
+    )  #: ids of gangs that no end of running pods starts, by their last attempt
     moves_held: str = ""  #: why the ledger pauses moves; "" = it does not
     #: gang id -> result of the last search for moves, if they were not executed
     move_reasons: dict[str, str] = field(default_factory=dict)

@@ -40,6 +40,7 @@ from ..explain.outcomes import (
     INSUFFICIENT_RESOURCE,
     NODES_OUT_OF_SERVICE,
     QUEUE_LIMIT_TOO_SMALL,
+    RESOURCE_ABSENT,
     RESOURCE_QUOTA_TOO_SMALL,
     RESOURCE_TOO_LARGE,
     TOPOLOGY_FULL,
@@ -246,7 +247,7 @@ class Explainer:
             placing, member = Placing(self._session), self._member
             fit = int(placing.capacity(member, self._columns)[placing.allowed(member, self._columns)].sum())
         pods = self._wants.pods
-        found.facts |= {"pods": pods, "fit": min(fit, pods), "most": self._most()}
+        found.facts |= {"pods": pods, "fit": min(fit, pods - 1), "most": self._most()}
 
     def _too_large(self, found: Facts) -> None:
         self._gang_facts(found)
@@ -376,11 +377,28 @@ class Explainer:
         found.facts["count"] = count
         resource_facts(self._columns, self._task, label, self._before.rows(label) & self._alive, found, empty=False)
 
+    def _resource_absent(self, found: Facts) -> None:
+        """The resource, and resources of nodes with similar names."""
+        assert self._lack is not None
+        resource = self._lack.absent
+        offered = sorted({name for state in self._columns.states if state is not None for name in state.allocatable})
+        found.facts["resource"] = resource
+        found.facts["known"] = [name for name in offered if name.partition("/")[0] == resource.partition("/")[0]][:20]
+        if near := nearest(resource, offered):
+            found.facts["nearest"] = near
+        need = self._task.requests.get(resource, 0)
+        found.amount("cards" if resource in VENDORS else resource, need, 0.0)
+
     def _resource_ever(self, found: Facts) -> None:
         if self._lack is None:
             return
         resource_facts(self._columns, self._task, self._lack.label, self._lack.rows, found, empty=True)
         self._among(found, self._lack.rows, self._alive)
+        resource = self._lack.label.removeprefix("Insufficient ")
+        if resource in (CPU, MEMORY) and (lent := self._most_lent(resource)) is not None:
+            unit, need = "memory_mib" if resource == MEMORY else resource, amount_of(resource, self._task.requests[resource])
+            found.facts["lent"] = amount_of(resource, lent)
+            found.amount(unit, need, amount_of(resource, lent))
 
     def _out_of_service(self, found: Facts) -> None:
         """Nodes that would hold pods of the job and are out of service, and how many of them it takes: of the first shape that lacks room."""
@@ -433,26 +451,31 @@ class Explainer:
 
     def _kept(self, found: Facts) -> None:
         """What a pod without cards may have of a node whose cards are idle."""
-        lack, task = self._lack, self._task
-        if lack is None:
+        if self._lack is None:
             return
-        empty, rows = self._columns.emptied(), slice(0, self._columns.size)
+        for resource in (CPU, MEMORY):
+            need, most = self._task.requests.get(resource, 0), self._most_lent(resource)
+            if most is not None and most < need:
+                asked, largest = amount_of(resource, need), amount_of(resource, most)
+                name = "MiB of memory" if resource == MEMORY else resource
+                found.facts |= {"resource": name, "need": asked, "largest": largest}
+                found.amount("memory_mib" if resource == MEMORY else resource, asked, largest)
+                return
 
-        def fits(resource: str, units: int) -> bool:
+    def _most_lent(self, resource: str) -> int | None:
+        """The most of a resource that idle cards leave of a node to a pod without cards; None = no limit."""
+        lack, task = self._lack, self._task
+        assert lack is not None
+        empty, rows = self._columns.emptied(), slice(0, self._columns.size)
+        keepers, most = keepers_of(self._session, task), int(empty.allocatable[empty.resource(resource), rows].max(initial=0))
+
+        def fits(units: int) -> bool:
             part = replace(task, requests={resource: units}, aligned=None)
-            keepers = keepers_of(self._session, part)
             return all((keeper.shape_room(empty, rows, part)[lack.rows] > 0).any() for keeper in keepers)
 
-        for resource in (CPU, MEMORY):
-            need = task.requests.get(resource, 0)
-            if need and not fits(resource, need):
-                most = bisect_left(range(1, need), True, key=lambda units, of=resource: not fits(of, units))  # type: ignore[misc]
-                found.facts["resource"] = "MiB of memory" if resource == MEMORY else resource
-                found.facts["need"], found.facts["largest"] = amount_of(resource, need), amount_of(resource, most)
-                found.amount(
-                    "memory_mib" if resource == MEMORY else resource, amount_of(resource, need), amount_of(resource, most)
-                )
-                return
+        if not keepers or not task.requests.get(resource, 0) or fits(most):
+            return None
+        return bisect_left(range(1, most), True, key=lambda units: not fits(units))
 
     _FILL: Mapping[str, Callable[["Explainer", Facts], None]] = {
         GANG_TOO_LARGE: _too_large,
@@ -470,6 +493,7 @@ class Explainer:
         str(Label.UNTOLERATED_TAINT): _taints,
         INSUFFICIENT_RESOURCE: _resource,
         RESOURCE_TOO_LARGE: _resource_ever,
+        RESOURCE_ABSENT: _resource_absent,
         NODES_OUT_OF_SERVICE: _out_of_service,
         str(Label.QUEUE_NOT_FOUND): _queue_missing,
         QUEUE_LIMIT_TOO_SMALL: _limit,

@@ -29,6 +29,7 @@ from ..explain.outcomes import (
     NO_NODES,
     NODES_OUT_OF_SERVICE,
     QUEUE_LIMIT_TOO_SMALL,
+    RESOURCE_ABSENT,
     TOPOLOGY_TOO_SMALL,
     Headline,
     code_of_lack,
@@ -199,14 +200,18 @@ def exceeded_limit(session: Session, wants: Wants) -> tuple[QueueName, str, int,
 @dataclass(frozen=True, slots=True)
 class Lack:
     """The rule that keeps the member from all nodes even when they are empty and in service. `rows`: `[N]`, the nodes that it keeps the member from first, of
-    those that come nearest to holding it: statements about the rule are true of these nodes. `label`: of the rule; "" = unknown."""
+    those that come nearest to holding it: statements about the rule are true of these nodes. `label`: of the rule; "" = unknown; `absent`: the resource that no
+    node has at all."""
 
     member: Member
     label: str
     rows: Bools
+    absent: str = ""
 
     @property
     def code(self) -> str:
+        if self.absent:
+            return RESOURCE_ABSENT
         if self.label:
             return code_of_lack(self.label, ever=True)
         return str(Label.CARDS_TOO_FEW) if self.member.task.cards is not None else INSUFFICIENT_RESOURCE
@@ -227,7 +232,17 @@ def lack_of(session: Session, member: Member) -> Lack:
     if not nearest.any():
         return Lack(member, "", nearest)
     number = int(np.bincount(first[nearest]).argmax())
-    return Lack(member, labels[number], nearest & (first == number))
+    return Lack(member, labels[number], nearest & (first == number), _absent(columns, task, labels[number]))
+
+
+def _absent(columns: Columns, task: Task, label: str) -> str:
+    """The resource that a rule with this label misses, if no node has any of it."""
+    resource = label.removeprefix("Insufficient ")
+    if label == Label.DEVICE_INSUFFICIENT and (vendor := VENDORS.of(task.requests)) is not None:
+        resource = vendor.cards
+    elif resource == label:
+        return ""
+    return "" if columns.allocatable[columns.resource(resource)][columns.alive].any() else resource
 
 
 def _has_cards(columns: Columns, task: Task) -> Bools:

@@ -57,6 +57,10 @@ ENQUEUE = "enqueue"
 SHUFFLE = "shuffle"
 
 
+#: Gangs that cannot start, of which that is known.
+_HOPELESS = 8192
+
+
 class SessionRunner:
     """Runs sessions of the policy over all claims and bookings."""
 
@@ -336,7 +340,18 @@ class SessionRunner:
         member = self._headlines.pending(session, gang)[0]
         waiting = reasons.of(member)
         headline = self._headlines.of(session, member, waiting, revision=entry.job.revision, known=known)
+        self._note_hopeless(gang, headline)
         return Unplaced(entry, waiting.message, waiting.reasons, headline, waiting.lacks_room)
+
+    def _note_hopeless(self, gang: Gang, headline: Headline) -> None:
+        """Whether it is of use to keep nodes for a gang of several pods."""
+        known = self._facts.cannot_start
+        if headline.outcome is Outcome.WAIT or gang.min_member < 2:
+            known.discard(gang.id)
+            return
+        if len(known) >= _HOPELESS:
+            known.clear()
+        known.add(gang.id)
 
     def _arrange(self, by_gang: Mapping[Gang, Sequence[Member]]) -> None:
         """Exchange the nodes of equal members of a gang so that ranks follow the fabric."""

@@ -9,7 +9,7 @@ work of the gang's own queue, and that of other queues after another `after`; it
 A gang that has to be in one domain of the fabric gets nodes of one domain; a gang whose sub-groups have domains of their own gets no reservation.
 
 Pods that could reclaim the nodes from the gang if it ran there may use them (`Reservation.passed`). A gang that its queue does not permit, or that would not
-fit even if all pods had left, reserves nothing; a queue has at most `depth` reservations at a time, all queues together `most`.
+fit even if all pods had left (`ClusterFacts.cannot_start`), reserves nothing; a queue has at most `depth` reservations at a time, all queues together `most`.
 
 A reservation is a mask by shape: `Columns.reserved` of the node, `Task.passes` of the pod. `steps/reservations.py` makes reservations in a session of its own,
 about once a second while a gang waits for one; a session that receives none (`simulate cycle`) makes them when it opens.
@@ -212,6 +212,7 @@ class _Maker:
         if (
             (gang.phase is GroupPhase.PENDING and "enqueue" in session.conf.actions)
             or gang.queue not in session.queues
+            or gang.id in session.cluster.facts.cannot_start
             or self._now - gang.created_at < self._plugin.reserves_after_s
             or not 0 < short <= gang.count(Status.PENDING)
             or (bound_to_domain(gang) and not self._in_one_domain(gang))

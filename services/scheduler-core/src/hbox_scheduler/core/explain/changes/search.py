@@ -96,11 +96,13 @@ class _Search:
     def _on_free_resources(self, knobs: Sequence[Knob]) -> None:
         """All knobs are tried at their largest before the smallest step of any is sought, and the shortest search comes first, so that no kind uses up the
         limits."""
-        helpful = [
-            (place, step)
-            for place, knob in enumerate(knobs)
-            if not knob.evicts and (step := self._large(knob, self._start, self._has_room))
-        ]
+        helpful: list[tuple[int, int]] = []
+        for place, knob in enumerate(knobs):
+            step = 0 if knob.evicts else self._large(knob, self._start, self._has_room)
+            if step == 1:
+                self._note(place, knob, step)
+            elif step:
+                helpful.append((place, step))
         for place, step in sorted(helpful, key=lambda one: _left(knobs[one[0]], one[1])):
             self._note(place, knobs[place], self._smallest(knobs[place], step, lambda trial: trial, self._has_room))
 
