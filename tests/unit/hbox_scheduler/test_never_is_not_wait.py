@@ -293,17 +293,17 @@ def test_trials_with_repaired_nodes_leave_what_is_lent_of_guarantees() -> None:
     assert lending.headroom(queue.name, {GPU: 1}) == before
 
 
-def test_no_nodes_are_reserved_for_a_gang_that_can_never_start() -> None:
+@pytest.mark.parametrize(("pods", "cards", "reserved"), [(5, 2, False), (2, 8, True)])
+def test_nodes_are_reserved_only_for_gangs_that_can_start(pods: int, cards: int, *, reserved: bool) -> None:
+    """Pods that keep apart, on four nodes of which half of the cards are in use."""
     world = Simulation(policy_of(PolicyName.LEAST_WASTE), conf=default_conf(PolicyName.LEAST_WASTE))
-    world.put_nodes(node(f"n{number}", cards=8, labels={"kubernetes.io/hostname": f"n{number}"}) for number in range(4))
-    for name, pods in (("never", 5), ("later", 4)):
-        world.submit([job(f"runs-{name}", pods=4, cards=4)])
-        waits = job(name, pods=pods, cards=1, priority=0)
-        world.scheduler.on_neighbours(Neighbour(pod.uid, "default", {"app": "x"}, apart(HOST)) for pod in waits.tasks[0].pods)
+    world.put_nodes(node(f"n{number}", cards=8, cpu=6, labels={"kubernetes.io/hostname": f"n{number}"}) for number in range(4))
+    world.submit([job("runs", pods=4, cards=4, cpu_milli=4000)])
+    assert len(world.run()) == 1
+    waits = job("waits", pods=pods, cards=cards)
+    world.scheduler.on_neighbours(Neighbour(pod.uid, "default", {"app": "x"}, apart(HOST)) for pod in waits.tasks[0].pods)
+    world.submit([waits])
+    for _ in range(40):
         world.run()
-        world.submit([waits])
-        for _ in range(40):
-            world.run()
-            world.now += 5.0
-        assert not [one for one in world.scheduler.reports.reservations if one.gang.strip() == "never"]
-    assert world.verdicts[JobId("never")]
+        world.now += 5.0
+    assert bool(world.scheduler.reports.reservations) == reserved
