@@ -1,6 +1,7 @@
 """`hbox health judge`: files by kind and by content, one JSON object for each, and invalid files by name and line."""
 
 import json
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,19 @@ def test_an_invalid_file_does_not_keep_the_others_from_being_judged(tmp_path: Pa
     assert isinstance(result.exception, InvalidRequest)
     assert "bad.yaml, line 1" in result.exception.message
     assert "none.log: no such file" in result.exception.message
+
+
+def test_own_tables_are_tried_on_a_file_and_refused_with_their_fault(tmp_path: Path) -> None:
+    path = written(tmp_path, "node.log", "NVRM: Xid (PCI:0000:3a:00): 63, pid=7, Row Remapper: New row\n")
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    shipped = resources.files("hbox_health.data").joinpath("codes.yaml").read_text()
+    written(folder, "codes.yaml", shipped.replace("action: reset-when-idle", "action: cordon"))
+    result = CliRunner().invoke(command, ["judge", str(path), "--rules", str(folder)], catch_exceptions=False)
+    assert json.loads(result.output)["action"] == "cordon"
+    written(folder, "codes.yaml", shipped.replace("action: reset-when-idle", "action: kill"))
+    refused = CliRunner().invoke(command, ["judge", str(path), "--rules", str(folder)])
+    assert isinstance(refused.exception, InvalidRequest)
+    assert "xid 63: action: kill is not one of" in refused.exception.message
+    nothing = CliRunner().invoke(command, ["judge", str(path), "--rules", str(tmp_path / "none")])
+    assert isinstance(nothing.exception, InvalidRequest)

@@ -32,6 +32,7 @@ PREFIXES = (
     "kern  :err   : [Tue Jan 14 02:11:09 2025] ",
     "<4>[   12.345678] ",
     "<3>",
+    "\x1b[32m[   12.345678] \x1b[0m\x1b[33m",
 )
 
 
@@ -190,6 +191,18 @@ def test_the_name_of_a_process_is_no_detail() -> None:
             {"kind": "aer", "severity": "nonfatal"},
         ),
         ("{1}[Hardware Error]: event severity: fatal", {"kind": "cper", "severity": "fatal"}),
+        (
+            "pcieport 0000:15:01.0: AER: Correctable error message received from 0000:18:00.0",
+            {"kind": "aer", "severity": "corrected", "pci": "0000:18:00.0", "count": 1},
+        ),
+        (
+            "pcieport 0000:15:01.0: AER: Uncorrectable (Non-Fatal) error message received from 0000:18:00.0",
+            {"kind": "aer", "severity": "nonfatal"},
+        ),
+        (
+            "nvidia 0000:18:00.0: PCIe Bus Error: severity=Correctable, type=Physical Layer",
+            {"kind": "aer", "severity": "corrected"},
+        ),
     ],
 )
 def test_other_kernel_messages_become_records(text: str, record: dict[str, object]) -> None:

@@ -16,7 +16,7 @@ from ..aio import run
 from ..context import Context, platform_options
 from ..health.cases import PLAIN_KINDS, read_case
 from ..health.incidents import changes, incident_item, incidents, sick_node, sick_nodes
-from ..health.judging import judged
+from ..health.judging import judged, own_rules
 from ..output import Column, put
 from ..session import bus_of
 
@@ -35,7 +35,12 @@ def command() -> None:
 )
 @click.option("--box", default="", help="Kind of the node that a plain file is of: H100, A800, L20, ...  [by content]")
 @click.option("--driver", default="", help="Version of the NVIDIA driver that wrote a plain file.")
-def judge(files: tuple[Path, ...], kind: str | None, box: str, driver: str) -> None:
+@click.option(
+    "--rules",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder with own codes.yaml, nvlink5.yaml or profiles.yaml.",
+)
+def judge(files: tuple[Path, ...], kind: str | None, box: str, driver: str, rules: Path | None) -> None:
     """Judge FILEs offline: what would health-monitor decide? Prints one JSON object for each.
 
     A FILE is a case (YAML with kind, context and input) or plain: a kernel log (dmesg, /dev/kmsg, syslog, journal), the fabric manager's log, the text of
@@ -44,11 +49,12 @@ def judge(files: tuple[Path, ...], kind: str | None, box: str, driver: str) -> N
     \b
     dmesg > node.log; hbox health judge node.log --box H100
     """
+    tables = own_rules(rules) if rules else None
     context = {key: value for key, value in (("box", box), ("driver", driver)) if value}
     failed: list[HBoxError] = []
     for path in files:
         try:
-            answer = judged(read_case(path, kind=kind.replace("-", "_") if kind else None, context=context))
+            answer = judged(read_case(path, kind=kind.replace("-", "_") if kind else None, context=context), tables)
         except HBoxError as e:
             failed.append(e)
             continue

@@ -1,6 +1,7 @@
 """The judgement of one case as a JSON object, with the keys of the case format."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
@@ -16,9 +17,9 @@ from hbox_health.core.judge.exporter import judge_exporter
 from hbox_health.core.judge.finding import Action, Finding, Scope, Severity
 from hbox_health.core.judge.nvlink import decode
 from hbox_health.core.judge.rails import Rails
-from hbox_health.core.judge.rules import Rules
+from hbox_health.core.judge.rules import BadRules, Rules
 from hbox_health.core.judge.snapshot import Snapshot, judge_snapshot, lost_cards
-from hbox_health.data import shipped_rules
+from hbox_health.data import read_rules, shipped_rules
 
 from .cases import Case
 from .nodes import snapshot_of
@@ -27,9 +28,9 @@ from .story import Story
 Answer = dict[str, Any]
 
 
-def judged(case: Case) -> Answer:
-    """What `hbox health judge` prints for the case. Raises InvalidRequest for an input that its kind does not have."""
-    rules = shipped_rules()
+def judged(case: Case, rules: Rules | None = None) -> Answer:
+    """What `hbox health judge` prints for the case; rules: the shipped ones. Raises InvalidRequest for an input that its kind does not have."""
+    rules = rules or shipped_rules()
     context = _context(case.context, rules)
     match case.kind:
         case "xid-line" | "sxid-line":
@@ -52,6 +53,14 @@ def _story(case: Case, rules: Rules) -> Answer:
         return Story(case.input, case.context, case.expect, rules).play()
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         raise InvalidRequest(f"{case.name}: not a story: {type(e).__name__}: {e}") from None
+
+
+def own_rules(folder: Path) -> Rules:
+    """An operator's tables. Raises InvalidRequest, which names file and entry."""
+    try:
+        return read_rules(folder)
+    except BadRules as e:
+        raise InvalidRequest(str(e)) from None
 
 
 def _context(given: Mapping[str, Any], rules: Rules) -> Context:

@@ -15,10 +15,11 @@ _RATE = re.compile(rf"NVRM: Rate limiting GSP RPC error prints for GPU at (?:PCI
 _UVM = re.compile(r"nvidia-uvm: .{0,80}\b(?:fatal|error)\b", re.IGNORECASE)
 
 _AER_RECEIVED = re.compile(
-    rf"(\S+) {_ADDRESS}: AER: (?:Multiple )?(Corrected|Uncorrect(?:ed|able))(?: \((Non-Fatal|Fatal)\))? error (?:message )?received: (?:from )?({_ADDRESS})?"
+    rf"(\S+) {_ADDRESS}: AER: (?:Multiple )?(Correct(?:ed|able)|Uncorrect(?:ed|able))(?: \((Non-Fatal|Fatal)\))? "
+    rf"error (?:message )?received(?: from|:) ({_ADDRESS})?"
 )
 _AER_ERROR = re.compile(
-    rf"(\S+) ({_ADDRESS}): (?:AER: )?PCIe Bus Error: severity=(Corrected|Uncorrect(?:ed|able))(?: \((Non-Fatal|Fatal)\))?(?:, type=([^,]+))?"
+    rf"(\S+) ({_ADDRESS}): (?:AER: )?PCIe Bus Error: severity=(Correct(?:ed|able)|Uncorrect(?:ed|able))(?: \((Non-Fatal|Fatal)\))?(?:, type=([^,]+))?"
 )
 _BOOT_ERROR = re.compile(r"BERT: Error records? from previous boot")
 _HARDWARE = re.compile(r"(?:\{\d+\})?\[Hardware Error\]:\s*(.*)")
@@ -106,7 +107,7 @@ def aer_error(text: str) -> Record | None:
 
 
 def _severity(word: str, fatal: str | None) -> str:
-    if word == "Corrected":
+    if word.startswith("Correct"):
         return "corrected"
     return "fatal" if fatal == "Fatal" else "nonfatal"
 

@@ -54,6 +54,7 @@ _PREFIX = re.compile(
 )
 _HOST_AND_TAG = re.compile(r"(?P<host>[^\s:\[]+)\s(?P<tag>[A-Za-z][\w./-]*)(?:\[\d+\])?:\s+")
 _TAG = re.compile(r"(?P<tag>[A-Za-z][\w./-]*)\[\d+\]:\s+")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")  #: of dmesg
 _LOST_HEAD = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-fA-F:.]{7,20})(?:\s|$)")
 _LOST_TAIL = "NVRM: fallen off the bus and is not responding to commands."
 
@@ -103,6 +104,8 @@ class KernelLog:
         if not any(word in line for word in MARKS):
             return self.flush() if self._held else []
         line = line[:_LONGEST].rstrip("\r\n")
+        if "\x1b" in line:
+            line = _COLOUR.sub("", line)
         if line.startswith(('{"', '{ "')):
             text, at = _journal_entry(line)
         else:
