@@ -1,4 +1,4 @@
-"""Rules of incidents, one by one; stories of several rules are in tests/unit/hbox_cli/test_health_stories.py."""
+"""Rules of incidents, one by one."""
 
 import copy
 

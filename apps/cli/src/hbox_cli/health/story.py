@@ -352,7 +352,7 @@ class Story:
         on = event.get("on", True)
         cards = [_card(event["card"])] if event.get("card") else list(node.cards)
         if isinstance(on, dict):
-            node.pods |= {str(pod): (_card(card),) for card, pod in on.items()}
+            node.pods |= dict(_pod_on(one, other) for one, other in on.items())
         elif isinstance(on, list):
             node.pods |= {f"pod-{index}": (_card(card),) for index, card in enumerate(on)}
         elif on is False or on == 0:
@@ -904,6 +904,12 @@ def _importance(incident: Incident) -> tuple[bool, bool, int, float]:
 
 def _records(text: str) -> list[dict[str, Any]]:
     return read_raw(text) if re.match(r"\d+,\d+,\d+,", text) else read_text(text)
+
+
+def _pod_on(one: Any, other: Any) -> tuple[str, tuple[str, ...]]:
+    """A pod and its card, in either order."""
+    pod, card = (other, one) if str(one).startswith(("GPU-", "MIG-")) else (one, other)
+    return str(pod), tuple(_card(each) for each in _list(card))
 
 
 def _card(value: Any) -> str:

@@ -62,7 +62,7 @@ CLEAN = {
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """Debounces, limits and enabled verbs; sources in docs/reference/health-incidents.md."""
+    """Debounces, limits and enabled verbs."""
 
     version: str = "1"
     waits: dict[str, float] = field(default_factory=lambda: dict(WAITS))

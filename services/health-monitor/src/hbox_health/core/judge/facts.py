@@ -14,6 +14,7 @@ from .happenings import FactSeen, Found
 from .memory import MOST_BURST, Burst, NodeMemory
 from .rules import Rules
 
+CONTAINED = 94
 #: XID 154 follows a linked code within this time.
 RECOVERY_ACTION_S = 2.0
 FABRIC_MANAGER, PEERMEM = "nvidia-fabricmanager", "nvidia_peermem"
@@ -39,7 +40,8 @@ def found(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found 
         case Check.KERNEL_LOG, _:
             return _kernel(event, node, rules, now)
         case Check.PORTS, _:
-            return _state(event, _port(fact), group=str(fact.value.get("leaf") or ""))
+            leaf = fact.value.get("leaf")
+            return _state(event, _port(fact), group=f"switch:{leaf}" if leaf else "")
         case Check.NVML, "cards":
             return _state(event, *_cards(fact))
         case Check.UNITS, _:
@@ -74,6 +76,11 @@ def _kernel(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Foun
         finding if not entity.startswith("mig:") or not finding.entity.startswith("gpu:") else _of_instance(finding, entity)
         for finding in judgement.findings
     )
+    if any(of.get("code") == CONTAINED for of in burst.records):
+        remapped = (
+            Action.RESET_WHEN_IDLE
+        )  # a remap alone admits new work; with a contained error the card takes none until its reset
+        findings = tuple(replace(f, also=Action.NOTIFY_OWNER) if f.action is remapped else f for f in findings)
     return Found(
         event.node,
         event.boot_id,

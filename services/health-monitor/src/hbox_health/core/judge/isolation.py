@@ -99,6 +99,8 @@ def _cordon(site: Site, closes: bool, holding: list[Open]) -> None:
         node.asked = ""
         return
     wanted = "cordon" if closes and policies.cordon else "uncordon"
+    if wanted == "uncordon" and any(_may_close(incident) for incident in node.open.values()):
+        return  # a debounce that may cordon it again has not ended
     if node.asked == wanted and site.now - node.asked_at < policies.repeat_s:
         site.due.append(node.asked_at + policies.repeat_s)
         return
@@ -112,6 +114,13 @@ def _cordon(site: Site, closes: bool, holding: list[Open]) -> None:
         site.work.out.append(Cordon(site.name, "; ".join(text_of(incident) for incident in holding)))
     else:
         site.work.out.append(Uncordon(site.name, "recovered"))
+
+
+def _may_close(incident: Open) -> bool:
+    waiting = (
+        reason for reason in incident.reasons.values() if not reason.confirmed and reason.ended is None and not reason.cured
+    )
+    return not incident.part_of and any(course_of(reason.finding).isolation is Isolation.NODE for reason in waiting)
 
 
 def mute(site: Site) -> None:
