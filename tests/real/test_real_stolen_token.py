@@ -123,8 +123,8 @@ async def test_of_a_node_only_the_cordon_and_the_pools_taint_are_written(binder:
         ("no labels of nodes", {"metadata": {"labels": {"zone": "b"}}}),
         ("its own and the lock", {"metadata": {"annotations": {"note": "2"}}}),
         ("its own and the lock", {"metadata": {"annotations": {"note": None}}}),
-        ("hbox.io/pool alone", {"spec": {"taints": []}}),
-        ("hbox.io/pool alone", {"spec": {"taints": [OTHERS_TAINT, {"key": "mine", "effect": "NoExecute"}]}}),
+        ("hbox.io/health alone", {"spec": {"taints": []}}),
+        ("hbox.io/health alone", {"spec": {"taints": [OTHERS_TAINT, {"key": "mine", "effect": "NoExecute"}]}}),
     ):
         with pytest.raises(InvalidRequest, match=words):
             await binder.json("PATCH", NODE, body=body, content_type=MERGE_PATCH)

@@ -440,7 +440,7 @@ EXAMPLES: tuple[Event, ...] = (
             ),
         ),
     ),
-    NodeDecided(id=DecisionId("d3"), node=_NODE, action=NodeAction.CORDON, owner="health-monitor", reason="XID 79"),
+    NodeDecided(id=DecisionId("d3"), node=_NODE, action=NodeAction.TAINT, owner="health-monitor", reason="XID 79", taint="degraded"),
     OutcomesObserved(
         epoch=_EPOCH,
         outcomes=(

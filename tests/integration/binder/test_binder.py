@@ -667,6 +667,51 @@ async def test_a_node_is_cordoned_with_a_reason_and_opened_by_its_owner_alone(wo
         assert await decide(a_node_decision("n9", NodeAction.CORDON)) is NodeOutcome.GONE
 
 
+async def test_the_taint_of_health_is_set_and_removed_and_others_taints_and_cordons_stay(world: BinderWorld) -> None:
+    await world.node("n1")
+    foreign = {"key": "mine", "value": "x", "effect": "NoSchedule"}
+    body = {"spec": {"taints": [foreign]}}
+    await world.client.json("PATCH", NODES.path(name="n1"), body=body, content_type=MERGE_PATCH)
+
+    async def decide(decision: NodeDecided) -> NodeOutcome:
+        await world.bus.publish(decision, decision.key)
+        await until(lambda: any(o.decision == decision.id for o in world.nodes))
+        return next(o.outcome for o in world.nodes if o.decision == decision.id)
+
+    async def taints() -> list[dict[str, str]]:
+        found: list[dict[str, str]] = (await world.client.json("GET", NODES.path(name="n1")))["spec"]["taints"]
+        return found
+
+    world.faults(Rule(verb="patch", resource="nodes", status=409, limit=2))
+    async with world.binder():
+        tainted = a_node_decision("n1", NodeAction.TAINT).model_copy(update={"taint": "degraded"})
+        assert await decide(a_node_decision("n1", NodeAction.CORDON)) is NodeOutcome.DONE
+        assert await decide(tainted) is NodeOutcome.DONE
+        ours = {"key": "hbox.io/health", "value": "degraded", "effect": "PreferNoSchedule"}
+        assert [one for one in await taints() if not one["key"].startswith("node.kubernetes.io/")] == [foreign, ours]
+        assert await decide(a_node_decision("n1", NodeAction.UNTAINT)) is NodeOutcome.DONE
+        assert [one for one in await taints() if not one["key"].startswith("node.kubernetes.io/")] == [foreign]
+        assert (await world.client.expected("GET", NODES.path(name="n1"))).decode(Node).spec.unschedulable
+
+
+async def test_a_taint_that_is_newer_than_a_cordon_does_not_replace_it(world: BinderWorld) -> None:
+    await world.node("n1")
+    together: list[Delivery] = []
+
+    async def gather(deliveries: Sequence[Delivery]) -> None:
+        together.extend(deliveries)
+
+    ears = asyncio.create_task(world.bus.follow([NodeDecided], gather, start=Start.ALL))
+    for action in (NodeAction.CORDON, NodeAction.TAINT):
+        decision = a_node_decision("n1", action).model_copy(update={"taint": "degraded"})
+        await world.bus.publish(decision, decision.key)
+    await until(lambda: len(together) == 2)
+    ears.cancel()
+    await NodeWorker(world.client, world.bus).handle(together)
+    found = (await world.client.json("GET", NODES.path(name="n1")))["spec"]
+    assert (found["unschedulable"], [one["key"] for one in found["taints"]]) == (True, ["hbox.io/health"])
+
+
 async def test_of_decisions_on_one_node_that_come_together_the_last_counts(world: BinderWorld) -> None:
     await world.node("n1")
     await world.bus.publish(a_node_decision("n1", NodeAction.CORDON), "n1")

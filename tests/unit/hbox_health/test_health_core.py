@@ -6,18 +6,21 @@ from typing import Any
 import pytest
 
 from hbox_common.events import NodeAction
-from hbox_common.model import Card, CardId, Generation, NodeName, NodeState, Verdict
+from hbox_common.model import Card, CardId, Generation, NodeName, NodeState, Taint, TaintEffect, Verdict
+from hbox_common.model.annotations import HEALTH_TAINT
 from hbox_health.core import (
     OWNER,
     Breaker,
     Decide,
     Effect,
     Event,
+    Judged,
     Monitor,
     NodeSeen,
     Publish,
     Retire,
     Rules,
+    Scopes,
     Synced,
     Ticked,
     VerdictHeard,
@@ -359,3 +362,57 @@ def test_lost_sick_card_stays_sick_and_its_neighbour_is_used(*, restart: bool) -
     assert (verdict.healthy, verdict.cards) == (True, (sick.id,))
     assert verdict.marks_unhealthy(sick)
     assert not verdict.marks_unhealthy(replace(well, index=1))
+
+
+# --- judgements of agents' facts
+
+N1 = NodeName("n1")
+DEGRADED = Taint(HEALTH_TAINT, "degraded", TaintEffect.PREFER_NO_SCHEDULE)
+
+
+def test_a_judgement_and_a_fault_of_a_card_are_one_verdict_and_each_ends_by_itself() -> None:
+    ward = Ward()
+    ward.see(cards=cards(0))
+    [published] = [e for e in ward.step(Judged(N1, Scopes(cards=(CardId("gpu:u1"),), reason="lost"))) if isinstance(e, Publish)]
+    assert (published.verdict.cards, published.verdict.healthy) == ((CardId("gpu:u0"), CardId("gpu:u1")), False)
+    [published] = [e for e in ward.step(Judged(N1, Scopes())) if isinstance(e, Publish)]
+    assert (published.verdict.cards, published.verdict.healthy) == ((CardId("gpu:u0"),), True)
+
+
+def test_a_judgement_of_a_node_that_is_not_known_yet_counts_when_it_is() -> None:
+    ward = Ward()
+    ward.step(Judged(N1, Scopes(cards=(CardId("gpu:u1"),), reason="lost")))
+    assert said(ward.see()) == [(True, (1,), "lost")]
+
+
+def test_a_judged_card_of_an_earlier_verdict_does_not_recover_by_itself() -> None:
+    ward = Ward(synced=False)
+    earlier = Verdict(N1, Generation(3), healthy=True, bad_cards=(1,), reason="lost", cards=(CardId("gpu:u1"),), since=1.0)
+    ward.step(Judged(N1, Scopes(cards=(CardId("gpu:u1"),), reason="lost")))
+    ward.step(VerdictHeard(earlier))
+    ward.see()
+    ward.step(Synced())
+    ward.later(1000)
+    assert ward.core.verdicts[N1].cards == (CardId("gpu:u1"),)
+    ward.step(Judged(N1, Scopes()))
+    assert ward.core.verdicts[N1].cards == ()
+
+
+@pytest.mark.parametrize("scopes", [Scopes(multi_gpu=False), Scopes(multi_node=False), Scopes(rails_off=("mlx5_0",))])
+def test_a_node_that_part_of_the_work_may_not_use_is_tainted_until_it_is_whole(scopes: Scopes) -> None:
+    ward = Ward()
+    ward.see()
+    assert decided(ward.step(Judged(N1, scopes))) == [("n1", NodeAction.TAINT)]
+    assert decided(ward.later(59)) == []
+    assert decided(ward.later(2)) == [("n1", NodeAction.TAINT)], "it has not appeared"
+    assert decided(ward.see(taints=(DEGRADED,))) == []
+    assert decided(ward.step(Judged(N1, Scopes()))) == [("n1", NodeAction.UNTAINT)]
+    assert decided(ward.see()) == []
+    assert decided(ward.later(100)) == []
+
+
+def test_a_card_alone_or_a_closed_node_is_not_tainted() -> None:
+    ward = Ward()
+    ward.see()
+    assert decided(ward.step(Judged(N1, Scopes(cards=(CardId("gpu:u0"),))))) == []
+    assert decided(ward.step(Judged(N1, Scopes(node=False, reason="reboot")))) == [("n1", NodeAction.CORDON)]

@@ -110,3 +110,10 @@ def test_other_entities_have_no_incident_here(entity: str) -> None:
 def test_other_xids_decide_nothing() -> None:
     world = World()
     assert world.report(world.fact(Check.KERNEL_LOG, "31"), world.fact(Check.KERNEL_LOG, "45")) == []
+
+
+def test_a_driver_that_states_no_recovery_action_returns_no_card() -> None:
+    world = World()
+    world.report(world.fact(Check.KERNEL_LOG, "79"))
+    assert world.report(world.fact(Check.NVML, "card", index=0)) == []
+    assert world.cards_off() == (CARD,)

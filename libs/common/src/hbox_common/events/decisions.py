@@ -84,11 +84,13 @@ class EvictDecided(Event):
 class NodeAction(StrEnum):
     CORDON = "cordon"
     UNCORDON = "uncordon"
+    TAINT = "taint"  #: `hbox.io/health=<value>:PreferNoSchedule`: other schedulers choose other nodes first
+    UNTAINT = "untaint"
 
 
 @register
 class NodeDecided(Event):
-    """Cordon a node, or take back a cordon of one's own."""
+    """Cordon a node or taint it, or take back a cordon or a taint of one's own."""
 
     about: ClassVar = About("hbox.v1.decision.node.{node}", Stream.DECISIONS, ("health-monitor",), ("binder",))
     id: DecisionId
@@ -96,6 +98,12 @@ class NodeDecided(Event):
     action: NodeAction
     owner: str
     reason: str
+    taint: str = ""  #: the value of the taint
+
+    @property
+    def key(self) -> str:
+        """The key of its subject. Cordons and taints of a node have different keys: the last message of each is in force. No node has a name with a slash."""
+        return f"{self.node}/taint" if self.action in (NodeAction.TAINT, NodeAction.UNTAINT) else self.node
 
 
 class BindOutcome(StrEnum):

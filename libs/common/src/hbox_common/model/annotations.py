@@ -32,6 +32,7 @@ CLAIM_GENERATION = "hbox.io/claim-gen"  #: also the condition that makes older b
 CARDS = "hbox.io/cards"
 RANK = "hbox.io/rank"  #: on a pod of a gang, from its binding on: which of its job it is, from 0 on
 CARD_ADAPTERS = "hbox.io/card-adapters"  #: on a node: by card index, the nearest RDMA adapters, for guests that hide them: 0=mlx5_0;1=mlx5_1,mlx5_2
+HEALTH_TAINT = "hbox.io/health"  #: key of the taint of nodes that part of the work may not use
 CORDONED_BY = "hbox.io/cordoned-by"
 CORDON_REASON = "hbox.io/cordon-reason"
 RUN_SECONDS = "hbox.io/run-seconds"  #: the sandbox's kubelets end a pod after so long

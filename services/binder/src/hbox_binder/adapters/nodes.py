@@ -1,4 +1,4 @@
-"""Node decisions: cordon, and uncordon of what was cordoned by the same owner. Single-file, the newest decision on a node alone.
+"""Node decisions: cordon, and uncordon of what was cordoned by the same owner; likewise the taint of health. Single-file, the newest decision on a node alone.
 
 One that could not be done, or that a binder had which was killed, comes again when a newer one may be done already. So the stream is asked for the last
 decision of the node before anything is done: an older one is over, by whatever way it came.
@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from hbox_common.bus import Bus, Delivery
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import NodeAction, NodeDecided, NodeObserved, NodeOutcome
-from hbox_common.kube import CordonOutcome, KubeClient, cordon, uncordon
-from hbox_common.model import DecisionId, NodeName
+from hbox_common.kube import CordonOutcome, CordonResult, KubeClient, cordon, keep_taint, uncordon
+from hbox_common.model import DecisionId, TaintEffect
+from hbox_common.model.annotations import HEALTH_TAINT
 
 from .. import metrics
 from ..core import LONGEST_MESSAGE
@@ -35,10 +36,10 @@ class NodeWorker:
 
     async def handle(self, deliveries: Sequence[Delivery]) -> None:
         """Raises Unavailable where an answer of the API server leaves one of them open: the bus hands the batch over again, and what is done of it stays so."""
-        newest: dict[NodeName, Delivery] = {}
+        newest: dict[str, Delivery] = {}
         for delivery in deliveries:
             assert isinstance(delivery.event, NodeDecided)
-            newest[delivery.event.node] = delivery
+            newest[delivery.event.key] = delivery
         open_: Unavailable | None = None
         for delivery in newest.values():
             decision = delivery.event
@@ -59,7 +60,7 @@ class NodeWorker:
     async def _is_last(self, decision: NodeDecided, sequence: int) -> bool:
         """Raises Unavailable."""
         try:
-            found = await self._bus.last(NodeDecided, [(decision.node,)])
+            found = await self._bus.last(NodeDecided, [(decision.key,)])
         except InvalidRequest as e:  # it cannot be read, and is set aside when it comes
             log.warning("the last decision of node %s: %s", decision.node, e, extra={"node": decision.node})
             return True
@@ -69,7 +70,9 @@ class NodeWorker:
         return True
 
     async def _apply(self, decision: NodeDecided) -> None:
-        if decision.action is NodeAction.CORDON:
+        if decision.action in (NodeAction.TAINT, NodeAction.UNTAINT):
+            result = await self._taint(decision)
+        elif decision.action is NodeAction.CORDON:
             result = await cordon(self._client, node=decision.node, reason=decision.reason, owner=decision.owner)
         else:
             result = await uncordon(self._client, node=decision.node, owner=decision.owner)
@@ -92,3 +95,14 @@ class NodeWorker:
             "%s %s: %s %s", decision.action, decision.node, outcome, result.message,
             extra={"node": decision.node, "reason": decision.reason},
         )  # fmt: skip
+
+    async def _taint(self, decision: NodeDecided) -> CordonResult:
+        """Set or remove the taint of health; all other taints stay. Raises Unavailable."""
+        value = decision.taint if decision.action is NodeAction.TAINT else None
+        try:
+            await keep_taint(
+                self._client, node=decision.node, key=HEALTH_TAINT, value=value, effect=TaintEffect.PREFER_NO_SCHEDULE
+            )
+        except InvalidRequest as e:
+            return CordonResult(CordonOutcome.REJECTED, str(e))
+        return CordonResult(CordonOutcome.DONE)

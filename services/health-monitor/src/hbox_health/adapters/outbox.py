@@ -52,9 +52,10 @@ class Outbox:
 
     def decided(self, decide: Decide, *, wall: float) -> None:
         id_ = DecisionId(f"{decide.action}.{decide.node}.{int(wall * 1000)}")
-        self._put(
-            "node", decide.node, NodeDecided(id=id_, node=decide.node, action=decide.action, owner=OWNER, reason=decide.reason)
+        decided = NodeDecided(
+            id=id_, node=decide.node, action=decide.action, owner=OWNER, reason=decide.reason, taint=decide.taint
         )
+        self._put("node", decided.key, decided)
 
     def _put(self, kind: str, key: str, message: _Message) -> None:
         self._waiting.pop((kind, key), None)
@@ -94,7 +95,7 @@ class Outbox:
             case HealthEvictionAsked():
                 await self._bus.publish(message, message.node, message.incident)
             case NodeDecided():
-                await self._bus.publish(message, message.node, message_id=message.id)
+                await self._bus.publish(message, message.key, message_id=message.id)
                 metrics.DECISIONS.labels(message.action).inc()
                 closing = message.action is NodeAction.CORDON
                 log.log(

@@ -41,6 +41,7 @@ from typing import TypeAlias
 
 from hbox_common.events import NodeAction
 from hbox_common.model import CardId, Generation, NodeName, NodeState, Verdict
+from hbox_common.model.annotations import HEALTH_TAINT
 from hbox_common.model.devices.cardids import numbered
 
 from .faults import Fault, FaultKind, Rules, faults_of
@@ -48,6 +49,9 @@ from .scopes import Judged, Scopes
 
 #: Who cordons, as it is written on the node.
 OWNER = "hbox-health-monitor"
+
+#: Value of the taint of nodes that part of the work may not use.
+DEGRADED = "degraded"
 
 
 # --- what happens
@@ -106,6 +110,7 @@ class Decide:
     node: NodeName
     action: NodeAction
     reason: str
+    taint: str = ""  #: of a TAINT: the value
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,7 @@ class _Node:
     was_closed: bool = False  #: by us, as the node showed since its faults began
     opened: bool = False  #: uncordoned by hand, with marks of our ended cordon left on it
     unmarked_at: float = float("-inf")  #: when the removal of the marks was decided last
+    taint_asked_at: float = float("-inf")
     held_back: bool = False
     counted: "_Counted | None" = None  #: as what it is in the monitor's counts
 
@@ -156,6 +162,16 @@ class _Node:
         """Cards that the node reports. A card that is divided is not among them, but its healthy MIG instances show that it is there."""
         parents = {card.parent_id for card in self.state.cards if card.parent and card.healthy}
         return {card.id for card in self.state.cards} | parents
+
+    @property
+    def wanted_taint(self) -> str:
+        """The value of the taint that the node has to bear; "": none."""
+        scopes = self.scopes
+        return "" if not scopes.rails_off and scopes.multi_gpu and scopes.multi_node else DEGRADED
+
+    @property
+    def shown_taint(self) -> str:
+        return next((taint.value for taint in self.state.taints if taint.key == HEALTH_TAINT), "")
 
     @property
     def wants_closed(self) -> bool:
@@ -297,7 +313,8 @@ class Monitor:
             if recovering is not None and now - recovering >= self.rules.recover_after_s:
                 del node.faults[fault]
         self._attend(node, now, effects)
-        if node.faults or node.asked is not None or node.closed_by_us or node.opened:
+        self._taint(node, now, effects)
+        if node.wanted_taint != node.shown_taint or node.faults or node.asked is not None or node.closed_by_us or node.opened:
             self._restless.add(name)
         else:
             self._restless.discard(name)
@@ -363,6 +380,18 @@ class Monitor:
         if node.held_back:
             parts.append("not cordoned, since too many nodes are")
         return "; ".join(parts)
+
+    # --- taints
+
+    def _taint(self, node: _Node, now: float, effects: list[Effect]) -> None:
+        """A node that part of the work may not use bears a taint, so that other schedulers choose other nodes first."""
+        wanted = node.wanted_taint
+        if wanted == node.shown_taint:
+            node.taint_asked_at = float("-inf")
+        elif self.rules.cordon and now - node.taint_asked_at >= self.rules.repeat_s:
+            node.taint_asked_at = now
+            action = NodeAction.TAINT if wanted else NodeAction.UNTAINT
+            effects.append(Decide(node.state.name, action, self._reason(node) or "recovered", wanted))
 
     # --- cordons
 
