@@ -38,6 +38,7 @@ ASKED_FOR = (
     "shards",
     "wishes",
     "health-log",
+    "health-day",
 )  #: take minutes, and the first programs that are not everywhere
 
 

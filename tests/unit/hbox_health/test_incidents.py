@@ -500,7 +500,7 @@ def test_no_more_nodes_than_the_limit_are_restricted_and_the_rest_waits_visibly(
 
 def test_at_most_a_fifth_of_a_unit_is_restricted() -> None:
     world = World()
-    world.nodes(100)
+    world.nodes(400)
     for index in range(10):
         world.units[f"n{index}"] = "u1"
         world.seen(f"n{index}")
