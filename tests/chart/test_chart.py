@@ -72,6 +72,7 @@ def test_every_pod_runs_where_pod_security_is_restricted(name: str) -> None:
 @EVERY
 def test_every_service_is_a_deployment_with_probes_and_time_to_drain(name: str) -> None:
     found = {d["metadata"]["labels"]["app.kubernetes.io/component"]: d["spec"] for d in of(name, "Deployment")}
+    found.pop("callout", None)  # a command, not a service
     assert set(found) - set(ALONE) == set(SERVICES) - set(ON_NODES)
     assert ("admission" in found) == ("admission.webhook.enabled=true" in MATRIX[name])
     for service, spec in found.items():
@@ -96,7 +97,7 @@ def test_services_hand_over_one_after_the_other(name: str) -> None:
         found["metadata"]["labels"]["app.kubernetes.io/component"]: found["spec"]["minReadySeconds"]
         for found in of(name, "Deployment")
         if found["spec"]["strategy"]["type"] == "RollingUpdate"
-        and not found["metadata"]["name"].endswith(("-admission", "-console"))
+        and not found["metadata"]["name"].endswith(("-admission", "-console", "-callout"))
     }
     assert after.keys() == {"job-controller", "quota-ledger", "scheduler-core", "binder"}
     times = sorted(after.values())
@@ -119,6 +120,34 @@ def test_agents_are_root_on_their_node_and_have_nothing_else() -> None:
     assert spec["tolerations"] == [{"operator": "Exists"}], "nodes of pools are tainted"
     assert {"name": "HBOX_NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in container["env"]
     assert not [who for who, _, _ in pods("default") if who == AGENT], "a namespace has to allow it"
+
+
+def bus_of_agents(*values: str) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
+    """The agents' volume with their key or token, the objects of the callout, and the command by which the broker's pod writes its authorization."""
+    rendered = read(template("services.node-agent.enabled=true", *values).stdout)
+    [agent] = [one for one in rendered if one["kind"] == "DaemonSet"]
+    [bus] = [volume for volume in agent["spec"]["template"]["spec"]["volumes"] if volume["name"] == "bus"]
+    [broker] = [one for one in rendered if one["kind"] == "StatefulSet"]
+    [users] = broker["spec"]["template"]["spec"]["initContainers"]
+    return bus, [one for one in rendered if one["metadata"]["name"] == "hbox-callout"], " ".join(users["command"])
+
+
+def test_agents_are_admitted_by_the_tokens_of_their_pods() -> None:
+    bus, of_callout, command = bus_of_agents()
+    [source] = bus["projected"]["sources"]
+    assert source["serviceAccountToken"] == {"path": "token", "audience": "hbox-bus", "expirationSeconds": 3600}
+    assert "--agents-by-node" in command
+    [callout] = [one for one in of_callout if one["kind"] == "Deployment"]
+    mounted = [volume for volume in callout["spec"]["template"]["spec"]["volumes"] if volume["name"] == "bus"]
+    assert mounted[0]["secret"]["secretName"] == "hbox-bus-callout"
+    [role] = [one for one in objects("node agents") if (one["kind"], one["metadata"]["name"]) == ("ClusterRole", CALLOUT)]
+    assert role["rules"] == [{"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}]
+
+
+def test_agents_share_a_key_where_tokens_name_no_node() -> None:
+    bus, of_callout, command = bus_of_agents("nats.agentsByNode=false")
+    assert (bus["secret"]["secretName"], of_callout) == ("hbox-bus-node-agent", [])
+    assert "--agents-by-node" not in command
 
 
 def test_agents_see_nvidias_cards_only_where_that_is_said() -> None:
@@ -212,6 +241,7 @@ def test_every_service_is_told_the_same_of_devices() -> None:
     [settings] = [one for one in of("devices", "ConfigMap") if one["metadata"]["name"] == "hbox-settings"]
     path = yaml.safe_load(settings["data"]["hbox.yaml"])["device_config"]
     services = [*of("devices", "Deployment"), *of("devices", "DaemonSet")]
+    services = [service for service in services if service["metadata"]["name"] != "hbox-callout"]
     assert len(services) == 8
     for service in services:
         template = service["spec"]["template"]
@@ -220,12 +250,13 @@ def test_every_service_is_told_the_same_of_devices() -> None:
         volumes = {volume["name"]: volume.get("configMap", {}).get("name") for volume in template["spec"]["volumes"]}
         assert f"{mounts['devices']}/device-config.yaml" == path
         assert volumes["devices"] == "hbox-devices"
-    before = of("node agents", "Deployment")[0]["spec"]["template"]["metadata"]["annotations"]["checksum/settings"]
-    assert services[0]["spec"]["template"]["metadata"]["annotations"]["checksum/settings"] != before, "it is read at the start"
+    before = of("node agents", "DaemonSet")[0]["spec"]["template"]["metadata"]["annotations"]["checksum/settings"]
+    assert services[-1]["spec"]["template"]["metadata"]["annotations"]["checksum/settings"] != before, "it is read at the start"
 
 
 #: The one right that is given where the operator asks for it alone.
 EXPORT = "hbox:topology-collector:export"
+CALLOUT = "hbox:callout"
 
 
 @EVERY
@@ -306,7 +337,7 @@ def test_rights_are_those_of_the_files_and_nobody_else_has_any_for_long(name: st
         r
         for r in roles
         if "helm.sh/hook" not in r["metadata"].get("annotations", {})
-        and r["metadata"]["name"] not in (BUS, EXPORT, ACCESS, CONSOLE, *USER_ROLES)
+        and r["metadata"]["name"] not in (BUS, EXPORT, CALLOUT, ACCESS, CONSOLE, *USER_ROLES)
     ]
     assert any(r["metadata"]["name"] == EXPORT for r in roles) == ("fabric.export=true" in MATRIX[name])
     wanted = [m for i in identities() for m in i.manifests if m["kind"] in ("ClusterRole", "Role")]
@@ -608,7 +639,7 @@ def test_every_container_has_what_all_are_to_have_but_for_what_is_said_of_its_ow
         spec = one["spec"] if one["kind"] == "Pod" else one["spec"]["template"]["spec"]
         for container in (*spec.get("initContainers", ()), *spec["containers"]):
             found[one["metadata"]["name"], container["name"]] = container["resources"]
-    assert len(found) == 7 + 2 + 2 + 1 + 1  # services, broker, agent and endpoint, job, trial
+    assert len(found) == 7 + 2 + 1 + 2 + 1 + 1  # services, broker, callout, agent and endpoint, job, trial
     assert found["hbox-binder", "binder"] == {"limits": {"cpu": 3}}
     assert found["hbox-nats", "nats"] == {"requests": {"cpu": "1m"}, "limits": {"cpu": 2}}
     assert found["hbox-definitions", "definitions"] == {

@@ -5,18 +5,43 @@ HBOX_DEPLOY_KUBELET_CONFIG names the kubelet's configuration on the nodes, where
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .agents import books, install_with_agents, read
+from .agents import agent, books, install_with_agents, read
 from .cluster import IMAGE, NAMESPACE, TENANT, Cluster, until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
 
 PLUGIN = Path(__file__).with_name("device_plugin.py")
+
+
+#: In an agent's pod: publish about its own node and about another one, with the pod's token; as JSON, what the broker denied.
+PUBLISH = """
+import asyncio, json, os
+from pathlib import Path
+from hbox_common.bus import Access, Bus
+from hbox_common.bus.errors import NotPermitted
+from hbox_common.bus.users import agent_user
+from hbox_common.events import HealthReport
+
+async def main():
+    node, denied = os.environ["HBOX_NODE_NAME"], []
+    access = Access(token=Path(os.environ["HBOX_NATS_TOKEN"]))
+    async with Bus.connect("nats://hbox-nats:4222", name="node-agent", instance="test", access=access, user=agent_user(node)) as bus:
+        for name in (node, "another-node"):
+            try:
+                await bus.publish(HealthReport(node=name, boot_id="test", agent="test", facts=()), name, timeout_s=5)
+            except NotPermitted:
+                denied.append(name)
+    print(json.dumps({"node": node, "denied": denied}))
+
+asyncio.run(main())
+"""
 
 
 def plugin(node: str) -> list[dict[str, Any]]:
@@ -55,6 +80,11 @@ def node(cluster: Cluster) -> Iterator[str]:
 def test_every_node_has_an_agent_that_is_ready(cluster: Cluster, node: str) -> None:
     [agents] = cluster.get("daemonsets", "-n", NAMESPACE)["items"]
     assert agents["status"]["numberReady"] == len(cluster.get("nodes")["items"])
+
+
+def test_the_broker_admits_an_agent_for_its_own_node_only(cluster: Cluster, node: str) -> None:
+    printed = cluster.kubectl("exec", "-n", NAMESPACE, agent(cluster, node), "--", "python", "-c", PUBLISH)
+    assert json.loads(printed.splitlines()[-1]) == {"node": node, "denied": ["another-node"]}
 
 
 def test_it_reads_a_real_kubelets_configuration_states_and_socket(cluster: Cluster, node: str) -> None:

@@ -102,7 +102,14 @@ imagePullSecrets:
 
 {{/* The users of the broker, as `hbox_common.bus.users` has them. */}}
 {{- define "hbox.busUsers" -}}
-{{- list "topology-collector" "job-controller" "scheduler-core" "quota-ledger" "binder" "health-monitor" "node-agent" "console" "hbox-cli" "admin" | toYaml -}}
+{{- list "topology-collector" "job-controller" "scheduler-core" "quota-ledger" "binder" "health-monitor" "node-agent" "console" "hbox-cli" "admin" "callout" | toYaml -}}
+{{- end -}}
+
+{{/* true: the chart's broker admits each agent by the token of its pod, for its own node only. The API server names the node from Kubernetes 1.30 on. */}}
+{{- define "hbox.agentsByNode" -}}
+{{- $agent := index .Values.services "node-agent" -}}
+{{- $possible := and .Values.nats.enabled .Values.nats.closed $agent.enabled (not $agent.seedFolder) -}}
+{{- and $possible (ternary (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) .Values.nats.agentsByNode (kindIs "invalid" .Values.nats.agentsByNode)) -}}
 {{- end -}}
 
 {{/* Readers, as words of a command. */}}

@@ -1,11 +1,14 @@
 """Settings of node-agent."""
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hbox_common.bus import Access
+from hbox_common.bus.users import agent_user
 from hbox_common.health.report import Check
 from hbox_common.runtime import Settings
 
@@ -33,6 +36,11 @@ class AgentSettings(Settings):
     service: ClassVar[str] = "node-agent"
 
     node_name: str = Field("", description="Kubernetes name of this node.")
+    nats_token: Path | None = Field(
+        None,
+        description="File with the pod's service account token of audience hbox-bus, in place of nats_seed: the broker admits this agent for its own node "
+        "only (docs/guides/broker.md).",
+    )
     kubelet_root: Path = Field(
         Path("/var/lib/kubelet"), description="The kubelet's root folder, with its sockets and checkpoints."
     )
@@ -79,3 +87,13 @@ class AgentSettings(Settings):
         description="Readers of health by check (kernel-log, nvml, ports, dcgm, units, links): mode (on, report-only, off), every_s, "
         'deadline_s; for example {"ports": {"mode": "report-only", "every_s": 60}}.',
     )
+
+    @property
+    def nats_access(self) -> Access:
+        """How this process gets into the broker."""
+        return replace(super().nats_access, token=self.nats_token)
+
+    @property
+    def nats_user(self) -> str:
+        """The broker's user that this process is: with a token, that of its node alone."""
+        return self.service if self.nats_token is None else agent_user(self.node_name)

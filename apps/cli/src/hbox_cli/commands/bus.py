@@ -24,6 +24,8 @@ AUTHORIZATION = "authorization.conf"
 
 #: After the prefix: the Secret with the password by which servers of a cluster let each other in, and that with the seeds of readers, by their names.
 ROUTES, READERS = "routes", "readers"
+#: In the Secret of the callout's user: the seed of the account's key with which it signs.
+ISSUER = "issuer"
 #: Between two tries to read or write a Secret.
 AGAIN_S = 0.5
 
@@ -34,6 +36,13 @@ _READER = click.option(
     metavar="NAME=QUEUE,...",
     help="Add a user that may subscribe to events of these queues, keep a durable consumer of each, and send requests about them. NAME=*: events of all queues "
     "and of nodes, without requests.",
+)
+
+
+_KUBECONFIG = click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Kubeconfig of the cluster [the pod's service account].",
 )
 
 
@@ -119,10 +128,11 @@ def users_(ctx: Context, out: Path, readers: tuple[str, ...], agents: tuple[str,
     help="With --servers: folder with the servers' certificates (tls.crt, tls.key, ca.crt) [no TLS].",
 )
 @click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Kubeconfig of the cluster [the pod's service account].",
+    "--agents-by-node",
+    is_flag=True,
+    help="Admit agents by the tokens of their pods, each for its own node; `hbox bus callout` reviews the tokens.",
 )
+@_KUBECONFIG
 @click.option(
     "--timeout",
     "timeout_s",
@@ -141,6 +151,7 @@ def keys_(
     out: Path,
     servers: str | None,
     tls: Path | None,
+    agents_by_node: bool,
     kubeconfig: Path | None,
     timeout_s: float,
 ) -> None:
@@ -148,12 +159,13 @@ def keys_(
     the Helm chart's broker does before it starts. Permissions are those of this version of HBox. With --servers, write the route block of the
     broker cluster, too."""
     from hbox_common.bus import Routes  # noqa: PLC0415
-    from hbox_common.bus.keys import new_seed, public_key  # noqa: PLC0415
-    from hbox_common.bus.users import authorization, read_only, users  # noqa: PLC0415
+    from hbox_common.bus.keys import new_account_seed, new_seed, public_account_key, public_key  # noqa: PLC0415
+    from hbox_common.bus.users import CALLOUT, authorization, read_only, users  # noqa: PLC0415
     from hbox_common.kube import SECRETS, KubeClient  # noqa: PLC0415
 
     others = {name: read_only(name, queues) for name, queues in _readers(readers).items()}
     wanted = {user: {"seed": new_seed} for user in users()} | {READERS: dict.fromkeys(others, new_seed)}
+    wanted[CALLOUT][ISSUER] = new_account_seed
     if servers is not None:
         wanted[ROUTES] = {"password": partial(secrets.token_urlsafe, 32)}
 
@@ -165,7 +177,8 @@ def keys_(
 
     found = run(keep)
     seeds = {user: found[user]["seed"] for user in users()} | found[READERS]
-    text = authorization({user: public_key(seed) for user, seed in seeds.items()}, others)
+    issuer = public_account_key(found[CALLOUT][ISSUER]) if agents_by_node else ""
+    text = authorization({user: public_key(seed) for user, seed in seeds.items()}, others, issuer=issuer)
     if servers is not None:
         several = servers.split(",")
         text += Routes(f"0.0.0.0:{several[0].rpartition(':')[2]}", several, found[ROUTES]["password"], tls).block()
@@ -199,6 +212,73 @@ async def _kept(client: "KubeClient", path: str, wanted: Mapping[str, Callable[[
             if monotonic_s() > until:
                 raise
             await asyncio.sleep(AGAIN_S)
+
+
+@command.command("callout")
+@click.option("--nats-url", envvar="HBOX_NATS_URL", required=True, metavar="URL", help="Address of the broker.")
+@click.option(
+    "--keys",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="Folder with two files: seed, of the broker's user callout, and issuer, of the account's key.",
+)
+@click.option("--account", required=True, metavar="NAMESPACE:NAME", help="Service account of the agents.")
+@click.option(
+    "--ca",
+    envvar="HBOX_NATS_CA",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Authority of the broker's certificate.",
+)
+@click.option(
+    "--certificate", envvar="HBOX_NATS_CERTIFICATE", type=click.Path(path_type=Path, dir_okay=False), help="Client certificate."
+)
+@click.option(
+    "--key", envvar="HBOX_NATS_KEY", type=click.Path(path_type=Path, dir_okay=False), help="Key of the client certificate."
+)
+@_KUBECONFIG
+@command_options
+def callout_(
+    _: Context,
+    *,
+    nats_url: str,
+    keys: Path,
+    account: str,
+    ca: Path | None,
+    certificate: Path | None,
+    key: Path | None,
+    kubeconfig: Path | None,
+) -> None:
+    """Admit agents to the broker, until interrupted: the API server reviews the token of each and names its node, and the agent may publish about
+    that node only. The Helm chart runs it as a Deployment."""
+    from hbox_common.bus import Access  # noqa: PLC0415
+    from hbox_common.bus.callout import AUDIENCE, Callout, reviewed_node  # noqa: PLC0415
+    from hbox_common.bus.connection import Connection  # noqa: PLC0415
+    from hbox_common.bus.keys import read_account_seed  # noqa: PLC0415
+    from hbox_common.bus.users import CALLOUT  # noqa: PLC0415
+    from hbox_common.kube import TOKEN_REVIEWS, KubeClient  # noqa: PLC0415
+
+    access = Access(seed=keys / "seed", ca=ca, certificate=certificate, key=key)
+    issuer = read_account_seed(keys / ISSUER)
+
+    async def serve() -> None:
+        async with (
+            KubeClient.connect(str(kubeconfig) if kubeconfig else None, user_agent="hbox bus callout") as client,
+            Connection.open(nats_url, name=CALLOUT, instance="1", access=access) as connection,
+        ):
+
+            async def review(token: str) -> str:
+                body = {
+                    "apiVersion": "authentication.k8s.io/v1",
+                    "kind": "TokenReview",
+                    "spec": {"token": token, "audiences": [AUDIENCE]},
+                }
+                answer = await client.json("POST", TOKEN_REVIEWS.path(), body=body)
+                return reviewed_node(answer.get("status") or {}, account=account)
+
+            notify("agents are admitted by the tokens of their pods")
+            await Callout(issuer, review).run(connection)
+
+    run(serve)
 
 
 @command.command("streams")

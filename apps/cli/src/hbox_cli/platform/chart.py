@@ -49,6 +49,7 @@ DECIDED = frozenset(
         "nats_url",
         "nats_replicas",
         "nats_seed",
+        "nats_token",
         "nats_ca",
         "nats_certificate",
         "nats_key",
@@ -312,6 +313,10 @@ def schema() -> dict[str, Any]:
             },
             secret=_secret("its key holds the services' nats_url"),
             closed={**_BOOLEAN, "description": "one key per service; each may publish and subscribe to its own subjects only"},
+            agentsByNode={
+                **_or_null(_BOOLEAN),
+                "description": "the chart's closed broker admits each node-agent by its pod's token, for its own node only; null = from Kubernetes 1.30 on",
+            },
             usersPrefix=_NAME,
             tls=_closed("Secrets with certificates", secret=_NAME, clientSecret=_NAME),
             readers={

@@ -44,11 +44,20 @@ class Bus:
     @classmethod
     @asynccontextmanager
     async def connect(
-        cls, url: str, *, name: str, instance: str, access: Access = OPEN, ensure: bool = True, replicas: int = 1
+        cls,
+        url: str,
+        *,
+        name: str,
+        instance: str,
+        access: Access = OPEN,
+        user: str = "",
+        ensure: bool = True,
+        replicas: int = 1,
     ) -> AsyncIterator[Self]:
         """A bus, once the broker is there; kept up for ever, and drained at the end.
 
-        url: several servers are joined by commas. `ensure`: make streams that are missing, now and whenever one is found missing, with so many
+        url: several servers are joined by commas. `user`: the broker's user, if it is not `name`.
+        `ensure`: make streams that are missing, now and whenever one is found missing, with so many
         `replicas`.
         Raises InvalidRequest for a bad address, user or certificate, or when our streams are refused. The block is cancelled, and Unavailable raised, when
         the broker ends the connection for good.
@@ -58,7 +67,7 @@ class Bus:
             if ensure:
                 await _prepare(connection, replicas)
 
-        async with Connection.open(url, name=name, instance=instance, access=access, prepare=prepare) as connection:
+        async with Connection.open(url, name=name, instance=instance, access=access, user=user, prepare=prepare) as connection:
             yield cls(connection, ensure=ensure, replicas=replicas)
 
     @property

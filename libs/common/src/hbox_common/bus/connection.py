@@ -107,8 +107,12 @@ class _Client(Client):
         return super()._connect_command()
 
     async def _process_err(self, err_msg: str) -> None:
-        """If the broker rejects the key, reconnect with the present content of the file; the library would close the client for good."""
-        if "authorization violation" in err_msg.lower() and self.is_connected:
+        """If the broker rejects the key, or a callout's permissions end, reconnect with the present content of the file; the library would close the client for
+        good."""
+        if (
+            any(error in err_msg.lower() for error in ("authorization violation", "authentication expired"))
+            and self.is_connected
+        ):
             await self._process_op_err(nats.errors.AuthorizationError())
             return
         await super()._process_err(err_msg)
@@ -154,7 +158,7 @@ OPEN = Access()
 class Connection:
     """Made by `open`; used by one event loop."""
 
-    def __init__(self, url: str, *, name: str, instance: str, access: Access = OPEN) -> None:
+    def __init__(self, url: str, *, name: str, instance: str, access: Access = OPEN, user: str = "") -> None:
         self.name, self.instance = name, instance
         self._identity = access.options()
         self.connected = asyncio.Event()
@@ -162,13 +166,16 @@ class Connection:
         self._servers = _servers_of(url)
         self._url = ",".join(server.rsplit("@", 1)[-1] for server in self._servers)  # without the password
         self._client = _Client(access)
+        #: A callout that does not answer looks like one that refuses, so a new client with a token tries again too.
+        self._tries_again = access.token is not None
         self._life: asyncio.Timeout | None = None
         self._fatal: HBoxError | None = None
         self._closing = self._complained = False
         self._refused_since: float | None = None
         self._waiting: dict[str, tuple[str, asyncio.Future[Msg]]] = {}  #: subject and answer, by token
         self._requests = 0
-        self._inbox = f"_INBOX_{token_of(name)}.{secrets.token_hex(8)}"
+        self._prefix = f"_INBOX_{token_of(user or name)}"
+        self._inbox = f"{self._prefix}.{secrets.token_hex(8)}"
         self._watchers: set[Callable[[], None]] = set()
 
     @classmethod
@@ -180,13 +187,14 @@ class Connection:
         name: str,
         instance: str,
         access: Access = OPEN,
+        user: str = "",
         prepare: Callable[[Self], Awaitable[None]] | None = None,
     ) -> AsyncIterator[Self]:
-        """A connection, once there is one and `prepare` is through; it waits for the broker without end.
+        """A connection, once there is one and `prepare` is through; it waits for the broker without end. `user`: the broker's user, if it is not `name`.
 
         Raises InvalidRequest for a bad address, user or certificate, and, by cancelling the block, Unavailable when the client is closed for good.
         """
-        self = cls(url, name=name, instance=instance, access=access)
+        self = cls(url, name=name, instance=instance, access=access, user=user)
         try:
             async with asyncio.timeout(None) as self._life:
                 try:
@@ -214,7 +222,7 @@ class Connection:
             max_outstanding_pings=PINGS,
             pending_size=-1,
             drain_timeout=int(DRAIN_S),
-            inbox_prefix=f"_INBOX_{token_of(self.name)}",
+            inbox_prefix=self._prefix,
             **self._identity,
         )
         await self.listen(f"{self._inbox}.*", self._on_reply)
@@ -245,15 +253,15 @@ class Connection:
         now = monotonic_s()
         if self._refused_since is None:
             self._refused_since = now
-            if self.epoch:
+            if self.epoch or self._tries_again:
                 log.warning("the broker at %s refuses us now (%s); trying again for %g s", self._url, error, REFUSED_S)
-        if self.epoch and now < self._refused_since + REFUSED_S:
+        if (self.epoch or self._tries_again) and now < self._refused_since + REFUSED_S:
             await asyncio.sleep(REFUSED_AGAIN_S)
             return
         self._end(
             InvalidRequest(
                 f"the broker at {self._url} refuses us: {error}",
-                hint="check HBOX_NATS_SEED (of `hbox up`: --nats-users), or user and password in HBOX_NATS_URL",
+                hint="check HBOX_NATS_SEED (of `hbox up`: --nats-users), HBOX_NATS_TOKEN, or user and password in HBOX_NATS_URL",
             )
         )
 

@@ -1,5 +1,7 @@
 """Keys of the broker's users: ed25519 seeds in files that only their owner reads. The broker's configuration has the public halves alone.
 
+An account's key signs what the broker's authorization callout answers (callout.py).
+
 A seed and a public key are written as NATS does (https://github.com/nats-io/nkeys): base32 of prefix, 32 bytes and a CRC-16. The library that writes
 them so in Python has no wheel, so these few lines are here; the signing itself is libsodium's.
 """
@@ -16,19 +18,34 @@ from hbox_common.errors import InvalidRequest
 
 SUFFIX = ".nk"
 
-#: Five bits each: what comes out begins with S and U, and with U.
-_SEED, _USER = 18 << 3, 20 << 3
+#: Five bits each: a seed begins with SU or SA, a public key with U or A.
+_SEED, _USER, _ACCOUNT = 18 << 3, 20 << 3, 0
 _LENGTH = 58  #: of a seed, in characters
 
 
 def new_seed() -> str:
     """A user's secret."""
-    return _written(bytes([_SEED | _USER >> 5, (_USER & 31) << 3]) + bytes(SigningKey.generate()))
+    return _new(_USER)
+
+
+def new_account_seed() -> str:
+    """An account's secret."""
+    return _new(_ACCOUNT)
 
 
 def public_key(seed: str) -> str:
-    """Of a seed. Raises InvalidRequest."""
+    """Of a user's seed. Raises InvalidRequest."""
     return _written(bytes([_USER]) + bytes(_key(seed).verify_key))
+
+
+def public_account_key(seed: str) -> str:
+    """Of an account's seed. Raises InvalidRequest."""
+    return _written(bytes([_ACCOUNT]) + bytes(_key(seed, _ACCOUNT).verify_key))
+
+
+def account_signature(seed: str, text: bytes) -> bytes:
+    """64 bytes. Raises InvalidRequest."""
+    return _key(seed, _ACCOUNT).sign(text).signature
 
 
 def signature(seed: str, nonce: bytes) -> bytes:
@@ -37,13 +54,13 @@ def signature(seed: str, nonce: bytes) -> bytes:
 
 
 def read_seed(path: Path) -> str:
-    """Raises InvalidRequest where it cannot be read or is none."""
-    try:
-        seed = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as e:
-        raise InvalidRequest(f"the seed {path} of the broker's user cannot be read: {e}") from e
-    _key(seed)
-    return seed
+    """A user's. Raises InvalidRequest where it cannot be read or is none."""
+    return _read(path, _USER)
+
+
+def read_account_seed(path: Path) -> str:
+    """An account's. Raises InvalidRequest where it cannot be read or is none."""
+    return _read(path, _ACCOUNT)
 
 
 def keep(folder: Path, names: Iterable[str]) -> dict[str, str]:
@@ -59,17 +76,31 @@ def keep(folder: Path, names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _key(seed: str) -> SigningKey:
+def _read(path: Path, kind: int) -> str:
+    try:
+        seed = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as e:
+        raise InvalidRequest(f"the seed {path} cannot be read: {e}") from e
+    _key(seed, kind)
+    return seed
+
+
+def _new(kind: int) -> str:
+    return _written(bytes([_SEED | kind >> 5, (kind & 31) << 3]) + bytes(SigningKey.generate()))
+
+
+def _key(seed: str, kind: int = _USER) -> SigningKey:
     """Raises InvalidRequest."""
     try:
         if len(seed) != _LENGTH:
             raise ValueError("its length")
         raw = base64.b32decode(seed + "=" * (-_LENGTH % 8))
         body, check = raw[:-2], raw[-2:]
-        if _checksum(body) != check or body[0] & 248 != _SEED or ((body[0] & 7) << 5 | body[1] >> 3) != _USER:
+        if _checksum(body) != check or body[0] & 248 != _SEED or ((body[0] & 7) << 5 | body[1] >> 3) != kind:
             raise ValueError("its checksum or its kind")
     except ValueError as e:
-        raise InvalidRequest("not the seed of a user's nkey", hint="it begins with SU and has 58 characters") from e
+        whose, begins = ("a user's", "SU") if kind == _USER else ("an account's", "SA")
+        raise InvalidRequest(f"not the seed of {whose} nkey", hint=f"it begins with {begins} and has 58 characters") from e
     return SigningKey(body[2:])
 
 

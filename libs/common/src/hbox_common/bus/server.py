@@ -83,12 +83,14 @@ def write_config(
     health_port: int = 0,
     keys: Mapping[str, str] | None = None,
     readers: Mapping[str, Permissions] | None = None,
+    issuer: str = "",
     routes: Routes | None = None,
 ) -> Path:
     """Write `nats.conf` into `folder`, whose subfolder `store` will hold the streams. Returns its path.
 
     `name`: the server's name. `health_port`: loopback port of /healthz; 0: none. `keys`: public nkeys of the platform's users; only they may connect, each with
-    its permissions; None: every client may do anything. `readers`: the users among them that are not the platform's own. `routes`: of a server in a cluster,
+    its permissions; None: every client may do anything. `readers`: the users among them that are not the platform's own.
+    `issuer`: as in `authorization`. `routes`: of a server in a cluster,
     whose `name` is unique there.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -108,14 +110,14 @@ jetstream {{
   max_file: {16 * GIB}
 }}
 feature_flags {{ js_ack_fc_v2: false }}
-{health}{routes.block() if routes is not None else ""}{authorization(keys, readers) if keys is not None else ""}""")
+{health}{routes.block() if routes is not None else ""}{authorization(keys, readers, issuer=issuer) if keys is not None else ""}""")
     return config
 
 
 class EmbeddedServer:
     """`async with EmbeddedServer(folder) as server`: runs while the block does; can be killed and started again within it, on the same port.
 
-    folder: holds the configuration, the log and the store; keys, readers, routes: as in `write_config`.
+    folder: holds the configuration, the log and the store; keys, readers, issuer, routes: as in `write_config`.
     Raises Unavailable with the log's last line when it does not start.
     """
 
@@ -126,9 +128,17 @@ class EmbeddedServer:
         port: int = 0,
         keys: Mapping[str, str] | None = None,
         readers: Mapping[str, Permissions] | None = None,
+        issuer: str = "",
         routes: Routes | None = None,
     ) -> None:
-        self.folder, self.port, self._keys, self._readers, self._routes = folder, port, keys, readers, routes
+        self.folder, self.port, self._keys, self._readers, self._issuer, self._routes = (
+            folder,
+            port,
+            keys,
+            readers,
+            issuer,
+            routes,
+        )
         self._process: asyncio.subprocess.Process | None = None
         self._port_held = ExitStack()
         self._name = f"hbox-{secrets.token_hex(8)}"
@@ -165,7 +175,13 @@ class EmbeddedServer:
         if not self.port:
             [self.port] = self._port_held.enter_context(reserved(1))
         config = write_config(
-            self.folder, port=self.port, name=self._name, keys=self._keys, readers=self._readers, routes=self._routes
+            self.folder,
+            port=self.port,
+            name=self._name,
+            keys=self._keys,
+            readers=self._readers,
+            issuer=self._issuer,
+            routes=self._routes,
         )
         await self._run(config)
 

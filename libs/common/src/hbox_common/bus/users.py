@@ -45,6 +45,12 @@ ANSWERS_READERS = ("quota-ledger", "job-controller")
 #: Creates and corrects streams.
 ADMIN = "admin"
 
+#: Answers the broker about clients without a key (callout.py).
+CALLOUT = "callout"
+CALLOUT_SUBJECT = "$SYS.REQ.USER.AUTH"
+#: Where nats-server waits for those answers.
+_SERVER_INBOX = "$SYS._INBOX.>"
+
 #: Names in the registry that differ from the user's name.
 _IN_REGISTRY = {OPERATOR: "cli"}
 
@@ -92,7 +98,10 @@ def users(readers: Iterable[str] = ()) -> dict[str, Permissions]:
     inboxes = tuple(f"{inbox_of(reader)}.>" for reader in sorted(readers))
     for user in ANSWERS_READERS:
         every[user] = replace(every[user], publish=(*every[user].publish, *inboxes))
-    return every | {ADMIN: Permissions((">",), (">",))}
+    return every | {
+        ADMIN: Permissions((">",), (">",)),
+        CALLOUT: Permissions((_SERVER_INBOX,), (CALLOUT_SUBJECT, f"{inbox_of(CALLOUT)}.>")),
+    }
 
 
 def read_only(name: str, queues: Iterable[str]) -> Permissions:
@@ -134,6 +143,11 @@ def agent_of(node: str) -> Permissions:
     return replace(every, publish=tuple(own.get(subject, subject) for subject in every.publish))
 
 
+def admitted_agent(node: str) -> Permissions:
+    """Permissions of an agent that the callout admits: as `agent_of`, with an inbox of its own."""
+    return replace(agent_of(node), subscribe=(f"{inbox_of(agent_user(node))}.>",))
+
+
 def consumer_of(reader: str, queue: str = "") -> str:
     """The name of a reader's durable consumer of HBOX_CLOUDEVENTS: of one queue, or of all. Names of readers contain no `_`, so two readers share none."""
     return f"{token_of(reader)}_{token_of(queue)}" if queue else token_of(reader)
@@ -154,11 +168,14 @@ def _consuming(consumer: str, filter_: str) -> tuple[str, ...]:
     )
 
 
-def authorization(keys: Mapping[str, str], others: Mapping[str, Permissions] | None = None) -> str:
-    """nats-server's `authorization` block; other users cannot connect. `keys`: public nkeys by user; `others`: users in addition to the platform's own."""
+def authorization(keys: Mapping[str, str], others: Mapping[str, Permissions] | None = None, *, issuer: str = "") -> str:
+    """nats-server's `authorization` block; other users cannot connect. `keys`: public nkeys by user; `others`: users in addition to the platform's own.
+    `issuer`: the account's public nkey by which user CALLOUT admits clients without a key of these; empty: none is admitted."""
     every = users(others or ()) | dict(others or {})
     lines = "\n".join(f"    {{ nkey: {keys[user]}, permissions: {every[user].block()} }} # {user}" for user in sorted(keys))
-    return f"authorization {{\n  users: [\n{lines}\n  ]\n}}\n"
+    # Clients with one of these keys do not depend on the callout.
+    callout = f"  auth_callout {{ issuer: {issuer}, users: [{', '.join(sorted(keys.values()))}] }}\n" if issuer else ""
+    return f"authorization {{\n  users: [\n{lines}\n  ]\n{callout}}}\n"
 
 
 def _of(user: str) -> Permissions:

@@ -91,6 +91,7 @@ from .resources import (
     RESOURCEQUOTAS,
     SECRETS,
     STORAGECLASSES,
+    TOKEN_REVIEWS,
     Resource,
 )
 from .status import Busy, Expired, NamespaceTerminating, NotAllowed, error_of, read_status
@@ -137,6 +138,7 @@ __all__ = [
     "SELECTED_NODE",
     "STORAGECLASSES",
     "STRATEGIC_MERGE_PATCH",
+    "TOKEN_REVIEWS",
     "Affinity",
     "BindOutcome",
     "BindResult",

@@ -49,6 +49,7 @@ STORAGECLASSES = Resource("storage.k8s.io", "v1", "storageclasses", namespaced=F
 RESOURCEQUOTAS = Resource("", "v1", "resourcequotas", namespaced=True)
 CONFIGMAPS = Resource("", "v1", "configmaps", namespaced=True)
 SECRETS = Resource("", "v1", "secrets", namespaced=True)
+TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", namespaced=True)
 PRIORITYCLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 PODDISRUPTIONBUDGETS = Resource("policy", "v1", "poddisruptionbudgets", namespaced=True)

@@ -17,6 +17,7 @@ async def connected(settings: Settings) -> AsyncIterator[Bus]:
         name=settings.service,
         instance=settings.instance,
         access=settings.nats_access,
+        user=settings.nats_user,
         replicas=settings.nats_replicas,
     ) as bus:
         watching = asyncio.create_task(bus.watch_certificates(settings.nats_access))

@@ -144,6 +144,11 @@ class Settings(BaseSettings):
         """How this process gets into the broker."""
         return Access(seed=self.nats_seed, ca=self.nats_ca, certificate=self.nats_certificate, key=self.nats_key)
 
+    @property
+    def nats_user(self) -> str:
+        """The broker's user that this process is."""
+        return self.service
+
 
 def help_text(settings: type[Settings], service: str) -> str:
     """How the service is started, and its settings with defaults."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.kube import KubeClient, Resource
+from hbox_common.kube import TOKEN_REVIEWS, KubeClient, Resource
 
 from .. import metrics
 from ..core.cache import Expiring
@@ -19,7 +19,6 @@ from ..core.rights import ALL_JOBS, ALL_NODES, ALL_QUEUES, Access, Identity, Sco
 
 T = TypeVar("T")
 
-TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
 ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
 
 #: Reviews in progress, and reviews that wait for a turn.

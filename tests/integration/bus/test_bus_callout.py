@@ -1,0 +1,170 @@
+"""The broker's authorization callout, by nats-server itself: an agent with a token publishes about its own node alone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from hbox_common.bus import Access, Bus, EmbeddedServer, connection
+from hbox_common.bus.callout import AUDIENCE, NODE_EXTRA, Callout, reviewed_node
+from hbox_common.bus.connection import Connection
+from hbox_common.bus.errors import NotPermitted
+from hbox_common.bus.keys import keep, new_account_seed, public_account_key
+from hbox_common.bus.users import ADMIN, AGENT, CALLOUT, admitted_agent, agent_user, users
+from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.events import REGISTRY, NodeDevicesChanged, Stream, token_of
+from hbox_common.model import NodeDevices, NodeName
+
+from ...waiting import until
+
+#: Nodes by token: what an API server would answer.
+NODES = {"token-1": "node-1", "token-2": "node-2"}
+
+
+@pytest.fixture
+def seeds(tmp_path: Path) -> Path:
+    return tmp_path / "users"
+
+
+@pytest.fixture
+def issuer() -> str:
+    return new_account_seed()
+
+
+@pytest.fixture
+async def server(tmp_path: Path, seeds: Path, issuer: str) -> AsyncIterator[EmbeddedServer]:
+    keys = keep(seeds, users())
+    async with EmbeddedServer(tmp_path / "nats", keys=keys, issuer=public_account_key(issuer)) as server:
+        async with Bus.connect(server.url, name=ADMIN, instance="1", access=Access(seed=seeds / f"{ADMIN}.nk")):
+            pass  # it creates the streams
+        yield server
+
+
+async def reviewed(token: str) -> str:
+    if token not in NODES:
+        raise InvalidRequest("the API server does not accept its token")
+    return NODES[token]
+
+
+@asynccontextmanager
+async def answering(server: EmbeddedServer, seeds: Path, issuer: str) -> AsyncIterator[None]:
+    access = Access(seed=seeds / f"{CALLOUT}.nk")
+    async with Connection.open(server.url, name=CALLOUT, instance="1", access=access) as connected:
+        task = asyncio.create_task(Callout(issuer, reviewed).run(connected))
+        await connected.flush()
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def agent(server: EmbeddedServer, folder: Path, node: str, token: str) -> AsyncIterator[Bus]:
+    file = folder / f"{node}.token"
+    file.write_text(token)
+    async with Bus.connect(server.url, name=AGENT, instance=node, access=Access(token=file), user=agent_user(node)) as bus:
+        yield bus
+
+
+def devices(node: str) -> NodeDevicesChanged:
+    return NodeDevicesChanged(devices=NodeDevices(NodeName(node), at=1.0))
+
+
+async def test_an_agent_with_a_token_publishes_about_its_own_node_only(
+    server: EmbeddedServer, seeds: Path, issuer: str, tmp_path: Path
+) -> None:
+    async with answering(server, seeds, issuer), agent(server, tmp_path, "node-1", "token-1") as bus:
+        await bus.publish(devices("node-1"), "node-1")
+        [last] = await bus.last(NodeDevicesChanged, [("node-1",)], timeout_s=5)
+        assert (last.event, last.source) == (devices("node-1"), f"/hbox/{AGENT}/node-1")
+        with pytest.raises(NotPermitted):
+            await bus.publish(devices("node-2"), "node-2", timeout_s=2)
+
+
+async def test_an_agent_reads_no_answers_to_others(server: EmbeddedServer, seeds: Path, issuer: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("token-1")
+    async with answering(server, seeds, issuer):
+        # The inbox of another node's agent: the broker denies the subscription, so that no answer arrives.
+        access = Access(token=file)
+        async with Connection.open(server.url, name=AGENT, instance="1", access=access, user=agent_user("node-2")) as other:
+            with pytest.raises(Unavailable):
+                await other.request(f"$JS.API.STREAM.INFO.{Stream.STATE}", timeout_s=1)
+
+
+@pytest.mark.parametrize("token", ["", "another", "token 1"])
+async def test_a_client_without_a_valid_token_is_not_admitted(
+    server: EmbeddedServer, seeds: Path, issuer: str, tmp_path: Path, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "REFUSED_S", 0.0)
+    async with answering(server, seeds, issuer):
+        with pytest.raises(InvalidRequest, match="refuses us"):
+            async with asyncio.timeout(20), agent(server, tmp_path, "node-1", token):
+                pass
+
+
+async def test_services_with_keys_need_no_callout_and_agents_wait_for_it(
+    server: EmbeddedServer, seeds: Path, issuer: str, tmp_path: Path
+) -> None:
+    async with Bus.connect(server.url, name="binder", instance="1", access=Access(seed=seeds / "binder.nk")):
+        published = asyncio.create_task(publish_when_admitted(server, tmp_path))
+        await asyncio.sleep(3)  # longer than the server waits for the callout
+        assert not published.done()
+        async with answering(server, seeds, issuer):
+            await asyncio.wait_for(published, 30)
+
+
+async def publish_when_admitted(server: EmbeddedServer, folder: Path) -> None:
+    async with agent(server, folder, "node-1", "token-1") as bus:
+        await bus.publish(devices("node-1"), "node-1")
+
+
+async def test_an_admitted_agent_reads_its_token_anew_when_its_permissions_end(
+    server: EmbeddedServer, seeds: Path, issuer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hbox_common.bus.callout.LASTS_S", 2)
+    async with answering(server, seeds, issuer), agent(server, tmp_path, "node-1", "token-1") as bus:
+        await until(lambda: bus.connections >= 2, timeout_s=20)
+        await bus.publish(devices("node-1"), "node-1")
+
+
+def test_an_agents_permissions_name_no_other_node() -> None:
+    every, own = users()[AGENT], admitted_agent("node.1")
+    written = {t.filter() for t in REGISTRY.values() if t.about.stream is not None and AGENT in t.about.writers}
+    assert written <= set(every.publish)
+    assert not written & set(own.publish)
+    assert {subject for subject in own.publish if subject.startswith("hbox.v1.") and token_of("node.1") in subject} == {
+        subject.replace("*", token_of("node.1")) for subject in written
+    }
+
+
+USER = {"username": "system:serviceaccount:hbox-system:node-agent", "extra": {NODE_EXTRA: ["node-1"]}}
+ACCEPTED = {
+    "authenticated": True,
+    "audiences": [AUDIENCE],
+    "user": USER,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"authenticated": False}, "does not accept"),
+        ({"authenticated": "yes"}, "does not accept"),
+        ({"audiences": ["https://kubernetes.default.svc"]}, "does not accept"),
+        ({"audiences": None}, "does not accept"),
+        (
+            {"user": {**USER, "username": "system:serviceaccount:ml:node-agent"}},
+            "not of the agents' service account",
+        ),
+        ({"user": {**USER, "extra": {}}}, "names no node"),
+        ({"user": {**USER, "extra": {NODE_EXTRA: ["node-1", "node-2"]}}}, "names no node"),
+    ],
+)
+def test_a_review_admits_only_agents_of_one_node(changes: dict[str, object], message: str) -> None:
+    assert reviewed_node(ACCEPTED, account="hbox-system:node-agent") == "node-1"
+    with pytest.raises(InvalidRequest, match=message):
+        reviewed_node({**ACCEPTED, **changes}, account="hbox-system:node-agent")
