@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hbox_common.kube import EVENTS, HYPERNODES, MERGE_PATCH, NODES, PODS, KubeClient
+from hbox_common.kube import EVENTS, HYPERNODES, MERGE_PATCH, NODES, PODGROUPS, PODS, KubeClient
 from hbox_common.model.explanation import Explanation, Fact
 from hbox_common.reasons import blocked
 
@@ -64,6 +64,12 @@ SITUATIONS = {
     "too-much-card-memory": Situation(
         "change", "CardMemoryTooLarge", {"need_mib": 200_000}, {GPU: "1", "nvidia.com/gpumem": "200000"}
     ),
+    "too-many-cpus-without-cards": Situation(
+        "change", "ResourceTooLarge", {"resource": "cpu", "need": 500, "largest": 112, "lent": 28}, {"cpu": "500"}
+    ),
+    "no-such-profile": Situation(
+        "change", "ResourceAbsent", {"resource": "nvidia.com/mig-1g.10gb"}, {"nvidia.com/mig-1g.10gb": "1"}
+    ),
     "no-such-zone": Situation(
         "change", "NodeSelectorMismatch", {"key": "zone", "value": "moon"}, {GPU: "1"}, spec={"nodeSelector": {"zone": "moon"}}
     ),
@@ -91,6 +97,30 @@ async def test_job_that_no_wait_helps_gets_a_verdict_of_change_with_facts(platfo
     await same_everywhere(platform, client, name, found)
 
 
+async def test_gang_whose_pods_keep_apart_on_too_few_nodes_gets_a_smaller_gang_that_starts(
+    platform: Up, client: KubeClient
+) -> None:
+    body = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "apart", "namespace": SPACE},
+    }
+    await client.json("POST", PODGROUPS.path(SPACE), body={**body, "spec": {"minMember": 17}})
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "apart"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    for number in range(17):
+        member = pod(f"apart-{number}", {GPU: "1"}, annotations={"scheduling.k8s.io/group-name": "apart"}, affinity=apart)
+        member["metadata"]["labels"] = {"app": "apart"}
+        await client.json("POST", PODS.path(SPACE), body=member)
+    found = await explained_by(platform, "apart", "GangKeepsApart")
+    assert (found.outcome, found.need, found.have) == ("change", {"pods": 17}, {"pods": 16})
+    check(found)
+    await same_everywhere(platform, client, "apart", found)
+    smaller = {"spec": {"minMember": 16}}
+    await client.json("PATCH", PODGROUPS.path(SPACE, "apart"), body=smaller, content_type=MERGE_PATCH)
+    await all_placed(client, "apart", 16)
+
+
 async def test_pod_waits_while_all_cards_are_in_use(platform: Up, client: KubeClient) -> None:
     await gang(client, "runs", 16, 8)
     await all_placed(client, "runs", 16)
@@ -109,16 +139,22 @@ async def test_gang_that_lacks_a_node_out_of_service_is_escalated_with_names(pla
     before = await client.json("GET", NODES.path("", NODES_OF[1]))
     faulty = {"status": {"conditions": [*before["status"]["conditions"], *condition]}}
     await client.json("PATCH", f"{NODES.path('', NODES_OF[1])}/status", body=faulty, content_type=MERGE_PATCH)
-    await gang(client, "wide", 15, 8)
+    silent = await client.json("GET", NODES.path("", NODES_OF[2]))
+    others = [one for one in silent["status"]["conditions"] if one["type"] != "Ready"]
+    not_ready = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "kubelet stopped"}
+    body = {"status": {"conditions": [*others, not_ready]}}
+    await client.json("PATCH", f"{NODES.path('', NODES_OF[2])}/status", body=body, content_type=MERGE_PATCH)
+    await gang(client, "wide", 14, 8)
     found = await explained_by(platform, "wide", "NodesOutOfService")
     assert (found.outcome, found.owner, found.facts["short"]) == ("escalate", "operator", 1)
     names = found.facts["nodes"]
     assert isinstance(names, Sequence)
-    assert [name.split()[0] for name in names] == NODES_OF[:2]
+    assert [name.split()[0] for name in names] == NODES_OF[:3]
+    assert names[2].endswith("(not ready)")
     check(found)
     await same_everywhere(platform, client, "wide", found)
     await client.json("PATCH", NODES.path("", NODES_OF[0]), body={"spec": {"unschedulable": False}}, content_type=MERGE_PATCH)
-    await all_placed(client, "wide", 15)
+    await all_placed(client, "wide", 14)
 
 
 async def test_gang_in_a_domain_that_is_too_small_gets_the_size_of_the_largest_domain(platform: Up, client: KubeClient) -> None:
