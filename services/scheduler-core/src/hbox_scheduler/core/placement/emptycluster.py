@@ -33,8 +33,8 @@ from ..quotas.models import concerned as concerned_models
 from ..quotas.models import max_pods
 from ..topology.constraints import concerned
 
-#: Trials of one session: 1 to 3 ms each with 10,000 cards.
-MOST_TRIALS = 8
+#: Trials of one session: 10 ms each with 10,000 cards and a gang of 65 pods.
+MOST_TRIALS = 4
 
 #: Gangs of which results are kept.
 _KEPT = 4096
