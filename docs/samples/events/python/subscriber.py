@@ -18,8 +18,12 @@ async def main(file: Path) -> None:
     )
     stream = client.jetstream()
     config = ConsumerConfig(
-        name=consumer, durable_name=consumer, filter_subject=env["EVENTS_FILTER"], ack_policy=AckPolicy.EXPLICIT,
-        ack_wait=5, max_ack_pending=1,
+        name=consumer,
+        durable_name=consumer,
+        filter_subject=env["EVENTS_FILTER"],
+        ack_policy=AckPolicy.EXPLICIT,
+        ack_wait=5,
+        max_ack_pending=1,
     )
     await stream.add_consumer("HBOX_CLOUDEVENTS", config)
     subscription = await stream.pull_subscribe_bind(consumer, "HBOX_CLOUDEVENTS")

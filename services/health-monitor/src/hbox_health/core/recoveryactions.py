@@ -4,7 +4,7 @@ fact                                    incident of the card
 --------------------------------------  ------------------------------------------------------
 recovery action 1, 2, 4, 6, 7, unknown  recovery-action, card off, jobs leave
 recovery action 3                       recovery-action, multi-card work off
-recovery action 5                       none: local work goes on
+recovery action 5                       none: local work continues
 every call returns GPU_IS_LOST          gpu-lost, card off, jobs leave
 XID 79, or a lost-card message          gpu-lost, card off, jobs leave
 recovery action 0, and NVML answers     all incidents of the card close
