@@ -1,6 +1,7 @@
 """Processor time of `hbox --help`, and user time of `hbox jobs` with 500 jobs as a multiple of that of `hbox --help`, which other load changes little."""
 
 import asyncio
+import json
 import resource
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from hbox_common.bus.users import OPERATOR
 from hbox_common.kube import NODES, PODS, KubeClient
 
 from ..e2e.platform_world import until, up
@@ -25,12 +27,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="hbox-bench-") as scratch, up(Path(scratch) / "state") as running:
         asyncio.run(_submit(running.state / "kubeconfig"))
         until(lambda: len(running.json("jobs")["items"]) == JOBS, timeout_s=120, what=f"{JOBS} jobs")
-        listing = ["--state", str(running.state), "jobs"]
-        pairs = [(_seconds(["--help"])[0], _seconds(listing)[0]) for _ in range(RUNS)]  # in turns: the same load for both
-    base, jobs = (min(times) for times in zip(*pairs, strict=True))
-    print(
-        f"hbox jobs, {JOBS} jobs: {1000 * jobs:.0f} ms of user time, {jobs / base:.1f} times hbox --help (limit {LIMIT_RATIO:g})"
-    )
+        known = json.loads((running.state / "platform.json").read_text())
+        over_http = ["--state", str(running.state), "jobs"]
+        through_the_broker = ["--nats-url", known["nats_url"], "jobs"]
+        if known["nats_users"]:
+            through_the_broker[2:2] = ["--nats-seed", str(Path(known["nats_users"]) / f"{OPERATOR}.nk")]
+        commands = ["--help"], over_http, through_the_broker
+        times = [[_seconds(one)[0] for one in commands] for _ in range(RUNS)]  # in turns: the same load for all
+    base, *found = (min(column) for column in zip(*times, strict=True))
+    for what, took in zip(("over HTTP", "through the broker"), found, strict=True):
+        print(
+            f"hbox jobs {what}, {JOBS} jobs: {1000 * took:.0f} ms of user time, {took / base:.1f} times hbox --help "
+            f"(limit {LIMIT_RATIO:g})"
+        )
 
 
 def _seconds(arguments: Sequence[str]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""`hbox jobs` reads the HTTP API of `hbox up` without the broker's client, prints what the broker has, and asks the broker if the API does not answer."""
+"""`hbox jobs` reads the HTTP API of `hbox up`, or the broker's endpoint, without the broker's client; and asks the broker if the API does not answer."""
 
 import asyncio
 import json
@@ -50,11 +50,14 @@ def test_jobs_are_listed_without_the_brokers_client(tmp_path: Path) -> None:
             return placed and found is not None and comparable(found) == comparable(of_broker)
 
         until(listed, timeout_s=60, what="the same jobs from the API and the broker")
-        command = [sys.executable, "-X", "importtime", "-m", "hbox_cli", "--state", str(running.state), "-o", "json", "jobs"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        assert comparable(json.loads(done.stdout)["items"]) == comparable(broker.jobs(Wanted()))
-        imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-        assert sorted(imported & HEAVY) == []
+        seed = platform.nats_seed("hbox-cli")
+        through_the_broker = ["--nats-url", platform.nats_url, *(["--nats-seed", str(seed)] if seed else [])]
+        for access in (["--state", str(running.state)], through_the_broker):
+            command = [sys.executable, "-X", "importtime", "-m", "hbox_cli", *access, "-o", "json", "jobs"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+            assert comparable(json.loads(done.stdout)["items"]) == comparable(broker.jobs(Wanted()))
+            imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+            assert sorted(imported & HEAVY) == []
         os.kill(running.pids()["console"], signal.SIGSTOP)
         try:
             assert len(running.json("jobs")["items"]) == 3, "from the broker"

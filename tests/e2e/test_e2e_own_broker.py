@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from hbox_common.brokerkeys import keep
 from hbox_common.bus import EmbeddedServer
-from hbox_common.bus.keys import keep
 from hbox_common.bus.users import users
 from hbox_common.kube import NODES, KubeClient
 from hbox_sandbox.kubelet.deviceplugin import PLUGIN_FAILS

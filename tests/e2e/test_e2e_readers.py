@@ -16,8 +16,8 @@ import nats
 import pytest
 from nats.aio.client import Client
 
+from hbox_common.brokerkeys import keep
 from hbox_common.bus import EmbeddedServer
-from hbox_common.bus.keys import keep
 from hbox_common.bus.micro import inbox_of, reader_subject
 from hbox_common.bus.users import OPERATOR, read_only, users
 from hbox_common.kube import NAMESPACES, PODS, QUEUES, KubeClient

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from hbox_common.brokerkeys import keep, new_account_seed, public_account_key
 from hbox_common.bus import Access, Bus, EmbeddedServer, connection
 from hbox_common.bus.callout import AUDIENCE, NODE_EXTRA, Callout, reviewed_node
 from hbox_common.bus.connection import Connection
 from hbox_common.bus.errors import NotPermitted
-from hbox_common.bus.keys import keep, new_account_seed, public_account_key
 from hbox_common.bus.users import ADMIN, AGENT, CALLOUT, admitted_agent, agent_user, users
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import REGISTRY, NodeDevicesChanged, Stream, token_of

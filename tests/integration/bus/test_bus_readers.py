@@ -12,8 +12,8 @@ from nats.aio.client import Client
 from nats.errors import NoRespondersError
 from pydantic import BaseModel
 
+from hbox_common.brokerkeys import keep
 from hbox_common.bus import Access, Bus, EmbeddedServer, Endpoint
-from hbox_common.bus.keys import keep
 from hbox_common.bus.micro import PREFIX, inbox_of, reader_subject
 from hbox_common.bus.users import ANSWERS_READERS, OPERATOR, SERVICES, read_only, users
 from hbox_common.events import token_of

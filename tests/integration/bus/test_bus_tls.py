@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from hbox_common.brokerkeys import keep
 from hbox_common.bus import Access, Bus, find_binary, write_config
-from hbox_common.bus.keys import keep
 from hbox_common.bus.users import users
 from hbox_common.errors import InvalidRequest
 from hbox_common.ports import reserved

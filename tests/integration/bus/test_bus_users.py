@@ -16,9 +16,9 @@ import nkeys
 import pytest
 from nats.aio.client import Client
 
+from hbox_common.brokerkeys import keep, new_seed, public_key, read_seed, signature
 from hbox_common.bus import Access, Bus, EmbeddedServer, connection
 from hbox_common.bus.errors import NotPermitted
-from hbox_common.bus.keys import keep, new_seed, public_key, read_seed, signature
 from hbox_common.bus.micro import inbox_of
 from hbox_common.bus.server import write_config
 from hbox_common.bus.users import (

@@ -11,8 +11,8 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import AckPolicy, ConsumerConfig
 
+from hbox_common.brokerkeys import keep
 from hbox_common.bus import Access, Bus, EmbeddedServer
-from hbox_common.bus.keys import keep
 from hbox_common.bus.micro import inbox_of
 from hbox_common.bus.users import ADMIN, ALL_QUEUES, consumer_of, events_of, read_only, users
 from hbox_common.events import JobPlaced, JobPlacement, NodeDrain, NodeDrained

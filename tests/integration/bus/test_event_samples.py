@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from hbox_common.brokerkeys import keep
 from hbox_common.bus import Access, Bus, EmbeddedServer
-from hbox_common.bus.keys import keep
 from hbox_common.bus.users import ADMIN, consumer_of, events_of, read_only, users
 from hbox_common.events import JobPlaced, JobPlacement, encode, headers
 from hbox_common.model import JobId, QueueName

@@ -14,7 +14,7 @@ import yaml
 
 from hbox_cli.__main__ import cli
 from hbox_cli.commands.bus import _kept
-from hbox_common.bus.keys import public_key, read_seed
+from hbox_common.brokerkeys import public_key, read_seed
 from hbox_common.bus.users import authorization, read_only, users
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest

@@ -19,7 +19,7 @@ from aiohttp import web
 from hbox_cli.diag import Archive, Scrub, Step, cluster, collect, local
 from hbox_cli.diag.scrub import of_address, of_environment, of_kubeconfig
 from hbox_cli.platform.layout import Layout
-from hbox_common.bus.keys import new_seed
+from hbox_common.brokerkeys import new_seed
 from hbox_common.errors import InvalidRequest, NotFound, Unavailable
 from hbox_common.kube import KubeClient
 

@@ -18,9 +18,9 @@ from aiohttp.test_utils import TestServer
 from hbox_cli.check import install as precheck
 from hbox_cli.check.install import Install, Level, Line, answers_to, clock, kubernetes, lines, owner
 from hbox_cli.platform import crds
+from hbox_common.brokerkeys import keep
 from hbox_common.bus import Access, EmbeddedServer, find_binary
 from hbox_common.bus.inspection import needed_bytes
-from hbox_common.bus.keys import keep
 from hbox_common.bus.users import users
 from hbox_common.clock import wall_s
 from hbox_common.kube import CONFIGMAPS, CRDS, STORAGECLASSES, KubeClient, apply

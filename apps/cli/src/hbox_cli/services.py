@@ -73,8 +73,8 @@ def main() -> NoReturn:
 def _broker() -> NoReturn:
     """nats-server in this process' place, on all addresses of the container; its health is on the container's loopback alone. Keys are made where they are
     missing."""
+    from hbox_common.brokerkeys import keep  # noqa: PLC0415
     from hbox_common.bus import find_binary, write_config  # noqa: PLC0415  services do not need it
-    from hbox_common.bus.keys import keep  # noqa: PLC0415
     from hbox_common.bus.users import users  # noqa: PLC0415
 
     config = write_config(BROKER_FOLDER, host="0.0.0.0", port=4222, health_port=8222, keys=keep(KEYS, users()))

@@ -1,18 +1,22 @@
 """What may be asked of job-controller, in JSON: endpoints of the micro service `hbox-job-controller`. Names stay; fields may be added."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from hbox_common.bus import Endpoint
+from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import JobPhase, token_of
+from hbox_common.events import JobPhase, JobsPage, token_of
 from hbox_common.model import JobId, QueueName
+from hbox_common.views.jobs import items_of
 
 from .core.job import Record
 from .core.jobs import Jobs
 
 MOST_JOBS = 1000  #: in one answer: some 400 KiB, of the 1 MiB that a broker takes by default
+MOST_LISTED = 2000  #: with all that `hbox jobs` prints of them; more take the service tens of milliseconds
 
 
 class _Model(BaseModel):
@@ -50,14 +54,35 @@ class JobsAnswer(_Model):
     more: bool = False
 
 
-class Api:
-    """Answers from the caches."""
+class ListingRequest(_Model):
+    """No parameters."""
 
-    def __init__(self, jobs: Jobs, synced: Callable[[], bool]) -> None:
-        self._jobs, self._synced = jobs, synced
+
+class ListingAnswer(_Model):
+    """All jobs as `hbox jobs -o json` prints them, oldest first."""
+
+    items: tuple[dict[str, Any], ...]
+
+
+class Api:
+    """Answers from the caches. `pages`: all that a listing shows."""
+
+    def __init__(self, jobs: Jobs, synced: Callable[[], bool], pages: Callable[[], Sequence[JobsPage]]) -> None:
+        self._jobs, self._synced, self._pages = jobs, synced, pages
 
     def endpoints(self) -> list[Endpoint]:
-        return [Endpoint("jobs", "Jobs: where they stand, and why they wait", JobsRequest, JobsAnswer, self.jobs, self.jobs_of)]
+        return [
+            Endpoint("jobs", "Jobs: where they stand, and why they wait", JobsRequest, JobsAnswer, self.jobs, self.jobs_of),
+            Endpoint("listing", "Jobs as `hbox jobs` prints them", ListingRequest, ListingAnswer, self.listing),
+        ]
+
+    async def listing(self, _: ListingRequest) -> ListingAnswer:
+        """Raises InvalidRequest where these are too many for one answer: `JobsAsked` gets them in pages."""
+        if not self._synced():
+            raise Unavailable("pods are not listed yet", hint="ask again")
+        if sum(1 for _ in self._jobs.records()) > MOST_LISTED:
+            raise InvalidRequest(f"there are more than {MOST_LISTED} jobs", hint="ask for endpoint jobs, which has pages")
+        return ListingAnswer(items=tuple(items_of(self._pages(), now=wall_s())))
 
     async def jobs(self, asked: JobsRequest) -> JobsAnswer:
         return self._found(asked, self._jobs.records())

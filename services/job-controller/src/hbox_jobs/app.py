@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -17,6 +17,7 @@ from hbox_common.events import (
     EvictionReceipt,
     JobsAdmitted,
     JobsAsked,
+    JobsPage,
     JobsPending,
     JobsWaiting,
     JobsWithdrawn,
@@ -64,6 +65,8 @@ log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
 STARTING_S = 0.05
+#: What a listing of jobs shows.
+LISTING = JobsAsked(asker="cli", jobs=True, pods=True, verdicts=True, held=True, waits=True)
 CONDITIONS = ("kube", "bus", "synced")
 #: Seconds between two repetitions of jobs without a verdict after verdicts were lost.
 ASK_AGAIN_S = 30.0
@@ -167,7 +170,7 @@ class JobController:
             group.create_task(self._bus.serve(JobsAsked, self._answer))
             group.create_task(
                 self._bus.offer(
-                    Api(self.jobs, lambda: self.synced).endpoints(),
+                    Api(self.jobs, lambda: self.synced, lambda: list(self._pages(LISTING))).endpoints(),
                     version=version("hbox-jobs"),
                     about="Jobs: what waits, and what runs where",
                 )
@@ -391,10 +394,12 @@ class JobController:
     async def _answer(self, asked: JobsAsked) -> AsyncIterator[Event]:
         if asked.gatekeeper and self.synced:
             self.jobs.admission.admitting_schedulers[shard_of(asked.gatekeeper)] = asked.gatekeeper
-        seen = self._pods.freshness()
-        without = self._routing.without_scheduler(monotonic_s())
-        for page in pages(asked, self.jobs, seen, synced=self.synced, without=without):
+        for page in self._pages(asked):
             yield page
+
+    def _pages(self, asked: JobsAsked) -> Iterator[JobsPage]:
+        without = self._routing.without_scheduler(monotonic_s())
+        return pages(asked, self.jobs, self._pods.freshness(), synced=self.synced, without=without)
 
     # --- behind the hot path
 

@@ -35,13 +35,18 @@ def source_of(ctx: "Context") -> "Source":
 
 
 def jobs_of(ctx: "Context", wanted: "Wanted") -> "list[Item]":
-    """Jobs, oldest first: of a platform of `hbox up` from its HTTP API, whose client is light, and from the broker if that does not answer. Raises as
-    `source_of`."""
+    """Jobs, oldest first, through the lightest client that gets an answer: of a platform of `hbox up` from its HTTP API, then from job-controller by one
+    request, then from the source. Raises as `source_of`."""
     choice = choice_of(ctx)
     if choice.state is not None:
         from .localjobs import local_jobs  # noqa: PLC0415
 
         if (found := local_jobs(_running(choice), wanted)) is not None:
+            return found
+    if choice.state is not None or choice.nats_url:
+        from .brokerjobs import broker_jobs  # noqa: PLC0415
+
+        if (found := broker_jobs(_running(choice), wanted)) is not None:
             return found
     return source_of(ctx).jobs(wanted)
 

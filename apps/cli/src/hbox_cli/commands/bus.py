@@ -82,7 +82,7 @@ def users_(ctx: Context, out: Path, readers: tuple[str, ...], agents: tuple[str,
     Include bus-users/authorization.conf in the broker's nats.conf. HBOX_NATS_SEED names a service's key; `hbox up --nats-users` uses all of them.
     Only the owner can read the key files; the authorization file contains public keys.
     """
-    from hbox_common.bus.keys import keep, read_seed  # noqa: PLC0415  a third of a second that --help does not need
+    from hbox_common.brokerkeys import keep, read_seed  # noqa: PLC0415  a third of a second that --help does not need
     from hbox_common.bus.users import AGENT, agent_of, agent_user, authorization, read_only, users  # noqa: PLC0415
 
     others = {name: read_only(name, queues) for name, queues in _readers(readers).items()}
@@ -158,8 +158,8 @@ def keys_(
     """Create missing keys of the broker's users in their Secrets, and write nats-server's authorization block for all users: what a pod of
     the Helm chart's broker does before it starts. Permissions are those of this version of HBox. With --servers, write the route block of the
     broker cluster, too."""
+    from hbox_common.brokerkeys import new_account_seed, new_seed, public_account_key, public_key  # noqa: PLC0415
     from hbox_common.bus import Routes  # noqa: PLC0415
-    from hbox_common.bus.keys import new_account_seed, new_seed, public_account_key, public_key  # noqa: PLC0415
     from hbox_common.bus.users import CALLOUT, authorization, read_only, users  # noqa: PLC0415
     from hbox_common.kube import SECRETS, KubeClient  # noqa: PLC0415
 
@@ -250,10 +250,10 @@ def callout_(
 ) -> None:
     """Admit agents to the broker, until interrupted: the API server reviews the token of each and names its node, and the agent may publish about
     that node only. The Helm chart runs it as a Deployment."""
+    from hbox_common.brokerkeys import read_account_seed  # noqa: PLC0415
     from hbox_common.bus import Access  # noqa: PLC0415
     from hbox_common.bus.callout import AUDIENCE, Callout, reviewed_node  # noqa: PLC0415
     from hbox_common.bus.connection import Connection  # noqa: PLC0415
-    from hbox_common.bus.keys import read_account_seed  # noqa: PLC0415
     from hbox_common.bus.users import CALLOUT  # noqa: PLC0415
     from hbox_common.kube import TOKEN_REVIEWS, KubeClient  # noqa: PLC0415
 

@@ -42,8 +42,8 @@ def brokers(layout: Layout, count: int, ports: Sequence[int]) -> list[Broker]:
 
 def commands(layout: Layout, several: Sequence[Broker]) -> dict[str, list[str]]:
     """What starts each, by name: their configurations are written, and their users' keys where they are missing. Raises InvalidRequest."""
+    from hbox_common.brokerkeys import keep  # noqa: PLC0415
     from hbox_common.bus import Routes, find_binary, write_config  # noqa: PLC0415  a third of a second, while the cluster starts
-    from hbox_common.bus.keys import keep  # noqa: PLC0415
     from hbox_common.bus.users import users  # noqa: PLC0415
 
     keys = keep(layout.nats_users, users())

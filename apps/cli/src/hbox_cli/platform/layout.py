@@ -40,7 +40,7 @@ class Running:
     nats_ca: str = ""  #: authority of the broker's certificate; "": the broker has none, or the machine's authorities verify it
 
     def nats_seed(self, user: str) -> Path | None:
-        """The file with the seed of a user of the broker, named as `hbox_common.bus.keys` names it; None where the broker is open."""
+        """The file with the seed of a user of the broker, named as `hbox_common.brokerkeys` names it; None where the broker is open."""
         if self.seed_file:
             return Path(self.seed_file)
         return Path(self.nats_users) / f"{user}.nk" if self.nats_users else None

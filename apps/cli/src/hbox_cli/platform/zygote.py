@@ -33,7 +33,7 @@ SHARED = (
     "hbox_common.telemetry",
     "hbox_common.events",
     "hbox_common.bus",
-    "hbox_common.bus.keys",
+    "hbox_common.brokerkeys",
     "hbox_common.kube",
 )
 #: Module of a service -> what not all need.

@@ -29,7 +29,7 @@ class Access:
             self.read_token()
             found["token"] = self.read_token
         if self.seed is not None:
-            from .keys import read_seed  # noqa: PLC0415  40 ms, which an open broker does not need
+            from hbox_common.brokerkeys import read_seed  # noqa: PLC0415  40 ms, which an open broker does not need
 
             read_seed(self.seed)
             found["nkeys_seed"] = str(self.seed)

@@ -18,12 +18,12 @@ from typing import Any
 
 from nats.aio.msg import Msg
 
+from hbox_common.brokerkeys import account_signature, public_account_key
 from hbox_common.clock import wall_s
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.model.bounds import is_name
 
 from .connection import Connection
-from .keys import account_signature, public_account_key
 from .users import CALLOUT_SUBJECT, Permissions, admitted_agent, agent_user
 
 log = logging.getLogger(__name__)

@@ -93,7 +93,7 @@ class _Client(Client):
         """Sign with the present content of the seed file at each connection; if the file holds no valid seed, for example while it is replaced, with the
         previous one."""
         if self._nkeys_seed is not None:
-            from .keys import public_key, read_seed, signature  # noqa: PLC0415  only where the broker is closed
+            from hbox_common.brokerkeys import public_key, read_seed, signature  # noqa: PLC0415  only where the broker is closed
 
             try:
                 seed = self._seed = read_seed(Path(self._nkeys_seed))
