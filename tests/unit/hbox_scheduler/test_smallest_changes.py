@@ -263,10 +263,10 @@ def test_search_leaves_the_state_as_it_was() -> None:
     risen, scheduler = columns.risen.end, simulation.scheduler
     simulation.submit([job("large", pods=5, cards=8)])
     simulation.run()
-    waits = scheduler._placer._state(scheduler.index)
+    waits = scheduler._placer.state(scheduler.index)
     assert changes(simulation, job("large", pods=5, cards=8)).changes
     for name, array in before.items():
         assert np.array_equal(getattr(columns, name), array), name
     assert columns.risen.end == risen, "no other pending job is retried"
-    assert scheduler._placer._state(scheduler.index) == waits, "neither by turns"
+    assert scheduler._placer.state(scheduler.index) == waits, "neither by turns"
     assert simulation.run() == []

@@ -120,7 +120,7 @@ class Reports:
         if found is None:
             return None
         entry, (explained, _) = self._queue.entries[job], found
-        ahead = [one for one in self._queue.entries.values() if one.job.queue == entry.job.queue and one.state in _WAITS]
+        ahead = [one for one in self._queue.of_queue(entry.job.queue) if one.state in _WAITS]
         position = 1 + sum(1 for one in ahead if one.order < entry.order)
         head, facts = explained.headline, explained.facts
         return Explanation(

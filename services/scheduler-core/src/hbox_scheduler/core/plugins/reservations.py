@@ -110,13 +110,20 @@ class ReservationPlugin(ShapeMask, NodeReservation):
         def ends(sure: bool) -> float:
             return session.now + bound_s(member, queue, session.cluster.facts.run_times, sure=sure)
 
+        known: list[bool] = []
+
+        def entitled() -> bool:  # the same for all reservations, and the costliest question
+            if not known:
+                known.append(queue is not None and session.entitled(queue, member))
+            return known[0]
+
         for one in reserved:
             if one.passed(
                 gang.id,
                 gang.queue,
                 gang.priority,
                 ends=ends,
-                entitled=lambda: queue is not None and session.entitled(queue, member),
+                entitled=entitled,
                 now=session.now,
             ):
                 bits |= one.bit

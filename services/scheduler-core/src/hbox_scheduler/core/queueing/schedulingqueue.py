@@ -61,6 +61,7 @@ class SchedulingQueue:
         self._withdrawn: dict[JobId, int] = {}  #: with the revision
         #: heaps by queue and namespace; an item that differs from its entry is obsolete and does not count
         self._active: dict[tuple[QueueName, str], list[Order]] = {}
+        self._of_queue: dict[QueueName, dict[JobId, Entry]] = {}
         self._awaiting: set[JobId] = set()
         self._delayed: list[tuple[float, JobId]] = []
 
@@ -68,6 +69,7 @@ class SchedulingQueue:
 
     def add(self, job: Job) -> Entry:
         entry = self.entries[job.id] = entry_of(job, self._tasks, self.touched, self._pools(job), self._namespace(job))
+        self._of_queue.setdefault(job.queue, {})[job.id] = entry
         entry.blocked_reason = self._blocked_reason(job)
         self.activate(entry)
         self._count(entry, [(task, len(spec.pods)) for task, spec in zip(entry.tasks, job.tasks, strict=True)])
@@ -92,6 +94,9 @@ class SchedulingQueue:
         moved = fresh.order != entry.order
         same_constraints = _constraints(job) == _constraints(entry.job)
         entry.gang = None
+        if job.queue != entry.job.queue:
+            self._leave_queue(entry)
+            self._of_queue.setdefault(job.queue, {})[job.id] = entry
         entry.job, entry.order, entry.tasks, entry.touched = job, fresh.order, fresh.tasks, self.touched
         entry.walltime_class, entry.blocked_reason = fresh.walltime_class, self._blocked_reason(job)
         if entry.state not in _HAVE:
@@ -107,8 +112,19 @@ class SchedulingQueue:
     def remove(self, entry: Entry) -> None:
         self._count(entry, ())
         self._unschedulable.retry_class(entry)
+        self._leave_queue(entry)
         del self.entries[entry.job.id]
         self._awaiting.discard(entry.job.id)
+
+    def of_queue(self, queue: QueueName) -> Iterable[Entry]:
+        """Entries of all jobs of the queue."""
+        return self._of_queue.get(queue, {}).values()
+
+    def _leave_queue(self, entry: Entry) -> None:
+        jobs = self._of_queue[entry.job.queue]
+        del jobs[entry.job.id]
+        if not jobs:
+            del self._of_queue[entry.job.queue]
 
     def recount(self, entry: Entry) -> None:
         """What of the job waits for places may be another amount than before."""
@@ -245,11 +261,17 @@ class SchedulingQueue:
             self._push(entry)
 
     def take(
-        self, most: int, *, without: Collection[str] = (), ahead_of: Order | None = None
+        self,
+        most: int,
+        *,
+        without: Collection[str] = (),
+        ahead_of: Order | None = None,
+        exhausted: Collection[QueueName] = (),
     ) -> tuple[list[Entry], set[QueueName]]:
         """Active jobs for one session, with their pending pods brought up to date, and the queues of which more are active: whose turn it is, the session
         finds out. Of each queue the first ones, as many as of any other while there are so many; `most` in all, or one of each queue. `without`: namespaces
-        whose jobs are skipped; `ahead_of`: take only jobs that precede it in the order.
+        whose jobs are skipped; `ahead_of`: take only jobs that precede it in the order; `exhausted`: queues of which the last session had too few, up to
+        `most` of each.
 
         The caller sets their states, or gives them back."""
         lanes: dict[QueueName, list[Order]] = {}  # heaps: of each namespace's jobs in the queue the first one
@@ -258,7 +280,8 @@ class SchedulingQueue:
             if order is not None and (ahead_of is None or order < ahead_of):
                 heappush(lanes.setdefault(lane[0], []), order)
         each = max(most // len(lanes), 1) if lanes else 0
-        taken = [entry for name, firsts in lanes.items() for entry in self._pop(name, firsts, each, ahead_of)]
+        share = {name: most if name in exhausted else each for name in lanes}
+        taken = [entry for name, firsts in lanes.items() for entry in self._pop(name, firsts, share[name], ahead_of)]
         heads = [(firsts[0], name) for name, firsts in lanes.items() if firsts]
         heapify(heads)
         while heads and len(taken) < most:

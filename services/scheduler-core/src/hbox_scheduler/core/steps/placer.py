@@ -87,6 +87,8 @@ class Placer:
         self._mark: tuple[int, ...] = ()  #: the state as of this cycle's beginning
         self._columns = context.plans.columns
         self._most_jobs = context.limits.session_jobs  #: of the next session
+        #: queues whose next job was not part of the last session, which ended for it: jobs of other queues were left
+        self._exhausted: set[QueueName] = set()
         self._changes = 0  #: count of changes so far
         self._refusals: dict[tuple[QueueName, bool], str] = {}  #: by the rules of queues, which do not change within a session
 
@@ -157,7 +159,7 @@ class Placer:
         not judge by shape, all of them, also if only time has passed."""
         self._tried.clear()
         self._classes.begin_cycle()
-        self._mark = self._state(index)
+        self._mark = self.state(index)
         if not self._is_due(index) or not self._backoff.due(now):
             return
         if self._sessions.by_shape:
@@ -199,7 +201,7 @@ class Placer:
             if entries
             else ()
         )
-        untried = 0
+        untried: list[Entry] = []
         for one in found:
             match one:
                 case Placed(entry):
@@ -208,11 +210,12 @@ class Placer:
                     self._wait(attempt, entry, verdict_of(entry, reasons, message, headline), lacks_room=lacks_room)
                 case Untried(entry):
                     self._queue.give_back(entry)
-                    untried += 1
+                    untried.append(entry)
         for entry, _ in attempt.failed:
             self._failures[entry.job.namespace] += (cost := self._failure_cost(entry))
             attempt.failures += cost
-        self._adapt(len(taken), untried=untried, failed=len(attempt.failed))
+        self._exhausted = outside - {entry.job.queue for entry in untried} if untried else set()
+        self._adapt(len(taken), untried=len(untried), failed=len(attempt.failed))
         if attempt.plans:
             self._backoff.reset()
         return attempt
@@ -221,11 +224,11 @@ class Placer:
         """Jobs of the next session; those of namespaces with many failures only if no other job is active, and in a cycle of their own."""
         over = {name for name, failures in self._failures.items() if failures >= self._limits.session_failures // 2}
         if self._sessions.by_shape and over:
-            taken, outside = self._queue.take(self._most_jobs, without=over, ahead_of=ahead_of)
+            taken, outside = self._queue.take(self._most_jobs, without=over, ahead_of=ahead_of, exhausted=self._exhausted)
             if taken or after_others:
                 return taken, outside
         self._failures.clear()
-        return self._queue.take(self._most_jobs, ahead_of=ahead_of)
+        return self._queue.take(self._most_jobs, ahead_of=ahead_of, exhausted=self._exhausted)
 
     def _failure_cost(self, entry: Entry) -> int:
         """What it counts for if it finds no place."""
@@ -308,7 +311,7 @@ class Placer:
             if entry is not None and entry.state is JobState.UNSCHEDULABLE:
                 self._queue.activate(entry)
 
-    def _state(self, index: Index) -> tuple[int, ...]:
+    def state(self, index: Index) -> tuple[int, ...]:
         """What places depend on, by counts of its changes."""
         columns = self._columns
         return index, self._changes, columns.changes.end - columns.undone, columns.risen.end
@@ -316,7 +319,7 @@ class Placer:
     def _is_due(self, index: Index) -> bool:
         """Whether a job waits for any change, and there was one since it was tried."""
         if self._sessions.by_shape:
-            return self._waiting.due(self._state(index))
+            return self._waiting.due(self.state(index))
         return bool(self._waiting or self._classes)
 
     def _forget_gone(self) -> None:
