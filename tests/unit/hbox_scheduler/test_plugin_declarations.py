@@ -138,7 +138,7 @@ def test_job_is_retried_after_any_change_if_its_limit_depends_on_demand(
     assert len(simulation.claims) == 4
     simulation.scheduler.on_withdrawn([elsewhere.id], [2])
     simulation.put_nodes([node("without-cards", cards=0)])
-    simulation.now += 60.0
+    simulation.now += 10.0  # less than after which headlines are reviewed
     simulation.run()
     assert len(simulation.claims) == (8 if declared else 4)
 

@@ -66,6 +66,7 @@ from .reports import Reports
 from .starttimes import StartTimes
 from .steps.admission import Admission
 from .steps.context import SchedulerContext
+from .steps.headlinereviews import HeadlineReviews
 from .steps.placer import Attempt, Placer
 from .steps.preemptor import Preemptor
 from .steps.renominations import Renominations
@@ -200,6 +201,7 @@ class Scheduler(LedgerView):
         )
         self._renominations = Renominations(context, preemptor)
         self._placer = Placer(context, neighbours=neighbours)
+        self._reviews = HeadlineReviews(context, verdicts)
         self.start_times = StartTimes(
             runner=self._runner,
             queue=queue,
@@ -487,6 +489,7 @@ class Scheduler(LedgerView):
             self._placer.invalidate()
         self._placer.activate_waiting(self.index, now)
         self._queue.activate_unschedulable(freed, changed, quotas_freed)
+        self._reviews.activate(now, self._placer.state(self.index))
         self._activate_reported()
         return quotas_freed
 
@@ -521,6 +524,7 @@ class Scheduler(LedgerView):
             self._verdicts.next_at(),
             self._queue.next_at(),
             self._placer.next_at(self.index),
+            self._reviews.next_at(self._placer.state(self.index)),
             self._preemptor.next_at(self.index, now),
             self._renominations.next_at(self.index, now),
             self._shuffling.next_at() if not self.frozen else (),
@@ -569,6 +573,8 @@ class Scheduler(LedgerView):
         return False
 
     def _conclude(self, attempt: Attempt, now: float) -> None:
+        for entry in (*attempt.proposed, *attempt.settled):
+            self._reviews.left(entry.job.id)
         for entry in attempt.proposed:
             entry.state = JobState.PROPOSED
             self._queue.recount(entry)
@@ -581,6 +587,7 @@ class Scheduler(LedgerView):
         for entry, verdict in attempt.failed:
             if entry.problem():
                 self._unschedulable.leave(entry, JobState.UNSCHEDULABLE)
+                self._reviews.left(entry.job.id)
             else:
                 if self._placer.retries(entry.job.id):
                     self._unschedulable.leave(entry, JobState.UNSCHEDULABLE)
@@ -589,7 +596,8 @@ class Scheduler(LedgerView):
                 if self.columns.unreported_rows and Label.KUBELET_POLICY in verdict.reasons:
                     self._unreported[entry.job.id] = None
                 self._reservations.add(entry)
-                self._preemptor.add(entry, self._placer.represented(entry.job.id))
+                if not self._reviews.failed(entry, verdict, now, self._placer.state(self.index)):
+                    self._preemptor.add(entry, self._placer.represented(entry.job.id))
             if not self._groups.blocked_reason(entry.job.id):  # otherwise admission publishes the reason
                 self._verdicts.put(verdict, now)
 
@@ -608,3 +616,4 @@ class Scheduler(LedgerView):
         self._placer.remove(entry.job.id)
         self._reservations.remove(entry.job.id)
         self._verdicts.drop(entry.job.id)
+        self._reviews.left(entry.job.id)

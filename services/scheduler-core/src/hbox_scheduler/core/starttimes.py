@@ -23,6 +23,8 @@ SCANNED, COUNTED = 512, 4096
 FIRST_S = 600.0
 #: Added to each projection: the time that the platform takes, and the time that the job has waited, times a factor: long waits have causes that last.
 LEAST_S, WAITED = 60.0, 1.0
+#: Most seconds by which the known ends of running pods are old where one job's estimate is asked for: a sample, each half of that time, finds them anew.
+AGE_S = 60.0
 METHOD = "ends of running jobs by walltimes and earlier run times, corrected by recent outcomes"
 
 _WAITS = (JobState.ACTIVE, JobState.UNSCHEDULABLE, JobState.DELAYED, JobState.AWAITING_STATE, JobState.NOMINATED)
@@ -61,7 +63,9 @@ class StartTimes:
         entry = self._queue.entries.get(job)
         if entry is None or entry.state not in _WAITS or self._frozen():
             return None
-        found = self._projections([entry], wall).get(job)
+        if not self.estimates.given:
+            return None
+        found = self._projections([entry], wall, age_s=AGE_S).get(job)
         if found is None:
             return None
         interval = self.estimates.interval(_base_s(entry, found, wall), wall)
@@ -118,9 +122,9 @@ class StartTimes:
                     break
         return chosen
 
-    def _projections(self, entries: Sequence[Entry], wall: float) -> dict[JobId, Projection]:
+    def _projections(self, entries: Sequence[Entry], wall: float, *, age_s: float = 0.0) -> dict[JobId, Projection]:
         ahead = {entry.job.id: self._ahead(entry) for entry in entries}
-        return self._runner.projections(ahead, entries, self._queues.all(), self._leaving(), wall)
+        return self._runner.projections(ahead, entries, self._queues.all(), self._leaving(), wall, age_s=age_s)
 
     def _ahead(self, entry: Entry) -> int:
         """Cards requested by waiting jobs that precede it in its queue, or have a higher priority. Of many jobs each n-th is counted, n times."""

@@ -74,11 +74,16 @@ class StartEstimates:
 
     def interval(self, base: float, now: float) -> tuple[float, float] | None:
         """Seconds until the start, median and 90th percentile; None = withheld."""
-        covered, outcomes = self.coverage()
-        if len(self._scores) < LEAST or outcomes < LEAST or covered < BELOW * outcomes:
+        if not self.given:
             return None
         found = self._interval(base, now)
         return found if found is not None and found[1] <= MOST * base else None
+
+    @property
+    def given(self) -> bool:
+        """Whether enough outcomes are known, and enough of them were covered."""
+        covered, outcomes = self.coverage()
+        return len(self._scores) >= LEAST and outcomes >= LEAST and covered >= BELOW * outcomes
 
     def record(self, job: JobId, base: float, now: float) -> None:
         """Compare the projection with the job's start."""

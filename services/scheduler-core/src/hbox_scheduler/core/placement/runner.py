@@ -29,6 +29,7 @@ from ..framework.conf import Conf
 from ..framework.hooks import DomainGradients, ShuffleVictims
 from ..framework.waiting import BACKFILL, KnownReasons, WaitReason, WaitReasons
 from ..plugins.arguments import Given
+from ..plugins.starts import Departures
 from ..policy.ledgerrules import as_the_ledger_judges
 from ..policy.policy import Policy
 from ..policy.registry import plugins_of
@@ -45,7 +46,7 @@ from .protection import ProtectionRecords
 from .ranks import Walk, arrange
 from .reservations import SessionReservations
 from .sessions import Sessions
-from .startprojection import Projection, projections
+from .startprojection import Projection, departures_of, projections
 
 #: Actions of a policy that place pods on free resources.
 PLACE = ("allocate", BACKFILL)
@@ -84,6 +85,8 @@ class SessionRunner:
         self._quota = quota
         self._reasons = KnownReasons(columns)
         self._walk = Walk()
+        #: when they were found, for which sizes of the columns, and the ends of running pods
+        self._departures: tuple[float, tuple[object, ...], Departures | None] = (0.0, (), None)
         self.reservations = SessionReservations(sessions, columns, bookings, neighbours, facts)
         self.moves = MoveRecords(facts)
         self.protection = ProtectionRecords(facts)
@@ -266,10 +269,18 @@ class SessionRunner:
             return any(eviction.preemptor in gangs for eviction in session.outcome.evictions)
 
     def projections(
-        self, ahead: Mapping[JobId, int], entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid], wall: float
+        self,
+        ahead: Mapping[JobId, int],
+        entries: Sequence[Entry],
+        queues: QueueTree,
+        leaving: Iterable[PodUid],
+        wall: float,
+        *,
+        age_s: float = 0.0,
     ) -> dict[JobId, Projection]:
         """When these jobs could start, each as if only the jobs ahead of it waited too; those without a known start are left out. `ahead`: cards that these
-        request, by job. Changes no state. `wall`: seconds since the epoch."""
+        request, by job. `age_s`: the most by which the known ends of running pods may be old: to find them takes longer than all the rest. Changes no state.
+        `wall`: seconds since the epoch."""
         for entry in entries:
             entry.update_pending(self._bookings)
         entries = [entry for entry in entries if entry.pending and not entry.problem()]
@@ -278,12 +289,21 @@ class SessionRunner:
         before, self._facts.now = self._facts.now, wall
         try:
             with self._sessions.open(self._placing, entries, queues, leaving, trial=True) as (session, gangs):
-                found = projections(
-                    session, {gang: ahead[entry.job.id] for gang, entry in gangs.items()}, self._facts.run_times
-                )
+                departures = self._departures_of(session, wall, age_s)
+                found = projections(session, {gang: ahead[entry.job.id] for gang, entry in gangs.items()}, departures)
                 return {gangs[gang].job.id: one for gang, one in found.items()}
         finally:
             self._facts.now = before
+
+    def _departures_of(self, session: Session, wall: float, age_s: float) -> Departures | None:
+        columns = self._columns
+        sizes = columns.size, columns.allocatable.shape, columns.card_index.shape
+        at, known, departures = self._departures
+        if at <= wall <= at + age_s and known == sizes:
+            return departures
+        departures = departures_of(session, self._facts.run_times)
+        self._departures = wall, sizes, departures
+        return departures
 
     def place(
         self,

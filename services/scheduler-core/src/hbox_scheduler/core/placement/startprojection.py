@@ -34,17 +34,21 @@ class Projection:
     driver: str
 
 
-def projections(session: Session, gangs: Mapping[Gang, int], run_times: RunTimes) -> dict[Gang, Projection]:
-    """Of these gangs, each with the cards that the jobs ahead of it request. A gang without a known start is left out."""
+def departures_of(session: Session, run_times: RunTimes) -> Departures | None:
+    """Of all running pods; None: there are none."""
     running = [
         (likely_end_of(member, session.queues.get(gang.queue), run_times, session.now), member)
         for gang in session.gangs
         for member in gang.of(*_RUNS)
         if member.row >= 0
     ]
-    if not running:
+    return Departures(session.columns, running) if running else None
+
+
+def projections(session: Session, gangs: Mapping[Gang, int], departures: Departures | None) -> dict[Gang, Projection]:
+    """Of these gangs, each with the cards that the jobs ahead of it request. A gang without a known start is left out."""
+    if departures is None:
         return {}
-    departures = Departures(session.columns, running)
     found: dict[Gang, Projection] = {}
     for gang, ahead in gangs.items():
         if (one := _projection(session, gang, ahead, departures)) is not None:

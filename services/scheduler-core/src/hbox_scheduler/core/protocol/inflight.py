@@ -99,6 +99,11 @@ class Verdicts:
         for verdict in verdicts:
             self.put(verdict, now)
 
+    def code_of(self, job: JobId) -> str | None:
+        """The code of its last published verdict; None: there is none."""
+        sent = self._sent.get(job)
+        return None if sent is None or sent[1] is None else sent[1].code
+
     def unpublished(self, verdict: JobVerdict, now: float) -> None:
         """It could not be sent: due again, unless there is a newer one."""
         self._sent.pop(verdict.job, None)

@@ -43,6 +43,10 @@ SPARE_ORDERS = 64
 SHOWN = 512
 
 
+#: Seconds after which a job of a class is judged again if the state has changed, and jobs that are judged again in REVIEW_EVERY_S at most.
+REVIEW_S, REVIEWED, REVIEW_EVERY_S = 20.0, 8, 0.125
+
+
 class QueueingHint:
     """The largest free amount of each resource over the rows whose free amounts rose: a cheap upper bound, which most classes exceed."""
 
@@ -112,6 +116,8 @@ class UnschedulableJobs:
         self._behind: dict[EquivalenceKey, None] = {}
         self._grown: dict[EquivalenceKey, None] = {}  #: classes with more entries than they may have
         self._retries = False
+        #: classes by their last judgement, the oldest first: when, and in which state of the cluster
+        self._judged: OrderedDict[EquivalenceKey, tuple[float, tuple[int, ...]]] = OrderedDict()
         self._no_nodes = not columns.row_of  #: as of the last examination
         self.behind = False  #: classes are left that the next call examines
 
@@ -140,6 +146,37 @@ class UnschedulableJobs:
             self._retrying[entry.activated_from] = None
             self._retries = True
         entry.activated_from = None
+
+    def judged(self, entry: Entry, now: float, state: tuple[int, ...]) -> None:
+        """A kept job was judged now, in this state of the cluster: `review_at`."""
+        assert entry.key is not None
+        self._judged[entry.key] = now, state
+        self._judged.move_to_end(entry.key)
+
+    def review_at(self, state: tuple[int, ...]) -> float | None:
+        """When a class is to be judged again, since the state differs from that of its last judgement; None: none is."""
+        at, last = next(iter(self._judged.values()), (0.0, state))
+        return None if last == state else at + REVIEW_S
+
+    def review(self, entries: dict[JobId, Entry], now: float, state: tuple[int, ...]) -> list[Entry]:
+        """The first jobs of the classes that are to be judged again, REVIEWED at most; they are unschedulable no more."""
+        found: list[Entry] = []
+        while len(found) < REVIEWED and (at := self.review_at(state)) is not None and at <= now:
+            key = next(iter(self._judged))
+            first = self._first(key, self._classes[key], entries, 1)
+            if not first:
+                self._drop(key)
+                continue
+            found += first
+            self._judged[key] = now, state
+            self._judged.move_to_end(key)
+        return found
+
+    def equals(self, entry: Entry, entries: dict[JobId, Entry]) -> Iterator[JobId]:
+        """Kept jobs of the class of this kept job, itself among them."""
+        key = entry.key
+        assert key is not None
+        return (order[-1] for order in dict.fromkeys(self._classes[key].waiting) if self._here(order, key, entries))
 
     def leave(self, entry: Entry, state: JobState) -> None:
         """The job is in another state from now on; the capacity for which it was activated it did not use."""
@@ -322,7 +359,7 @@ class UnschedulableJobs:
         if not of_queue.keys:
             del self._by_queue[queue]
             self._leave_tree(queue)
-        for some in (self._limited, self._retrying, self._behind, self._grown):
+        for some in (self._limited, self._retrying, self._behind, self._grown, self._judged):
             some.pop(key, None)
         if namespace in self._large:
             self._forget(key, self._large_shapes)
