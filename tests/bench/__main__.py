@@ -39,6 +39,7 @@ ASKED_FOR = (
     "wishes",
     "health-log",
     "health-day",
+    "why",
 )  #: take minutes, and the first programs that are not everywhere
 
 

@@ -42,7 +42,7 @@ class Measured:
 
 async def measure(folder: Path, *, nodes: int, running: int) -> Measured:
     """The platform's start and a burst, on a cluster that is there before it; as many cards are free as the burst asks for, or more."""
-    with _emulator(folder) as kubeconfig:
+    with emulator(folder) as kubeconfig:
         async with Load.connect(kubeconfig) as load:
             await load.nodes(nodes)
             if running:
@@ -68,7 +68,7 @@ def _in_folder(*, nodes: int, running: int) -> Measured:
 
 
 @contextmanager
-def _emulator(folder: Path) -> Iterator[Path]:
+def emulator(folder: Path) -> Iterator[Path]:
     """Its kubeconfig."""
     kubeconfig = folder / "kubeconfig"
     command = [sys.executable, "-m", "hbox_sandbox", "--kubeconfig-out", str(kubeconfig)]

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from time import perf_counter, time
@@ -53,9 +53,11 @@ def api_server(folder: Path, *, nodes: int, pods: int) -> Iterator[tuple[Path, s
 
 
 @contextmanager
-def service(module: str, kubeconfig: Path, nats_url: str, log: Path) -> Iterator[int]:
-    """Its pid."""
-    env = {**os.environ, "HBOX_KUBECONFIG": str(kubeconfig), "HBOX_NATS_URL": nats_url}
+def service(
+    module: str, kubeconfig: Path, nats_url: str, log: Path, settings: Mapping[str, str] | None = None
+) -> Iterator[int]:
+    """Its pid. `settings`: environment variables."""
+    env = {**os.environ, "HBOX_KUBECONFIG": str(kubeconfig), "HBOX_NATS_URL": nats_url, **(settings or {})}
     with log.open("ab") as out, subprocess.Popen([sys.executable, "-m", module], env=env, stdout=out, stderr=out) as process:
         try:
             yield process.pid

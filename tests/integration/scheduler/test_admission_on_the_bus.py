@@ -16,8 +16,9 @@ from hbox_scheduler.app import SchedulerService
 from hbox_scheduler.core.simulate import job, node
 from hbox_scheduler.settings import SchedulerSettings
 
+from ...scheduler_peers import Peers
 from ...waiting import until
-from .test_scheduler_service import Peers, running
+from .test_scheduler_service import running
 
 POLICY = """\
 actions: "enqueue, allocate"
@@ -45,7 +46,7 @@ class Gatekeepers(Peers):
         self.groups.update((group.id, group) for group in groups)
         await self._bus.publish(JobsPending(jobs=(), groups=groups), "0")
 
-    async def _say_jobs(self, asked: JobsAsked) -> AsyncIterator[Event]:
+    async def _list_jobs(self, asked: JobsAsked) -> AsyncIterator[Event]:
         self.asked.append(asked.gatekeeper)
         yield JobsPage(complete=True, jobs=tuple(self.jobs))
         yield JobsPage(complete=True, groups=tuple(group for group in self.groups.values() if not group.gone))

@@ -21,8 +21,9 @@ from hbox_scheduler.core.queueing.jobs import Entry
 from hbox_scheduler.core.simulate import job, node
 from hbox_scheduler.settings import SchedulerSettings
 
+from ...scheduler_peers import Peers
 from ...waiting import until
-from .test_scheduler_service import Peers, running
+from .test_scheduler_service import running
 
 #: For the scheduler to begin anew some times, on a busy machine too.
 BEGINNINGS_S = 90.0

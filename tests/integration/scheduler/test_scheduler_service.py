@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,31 +11,18 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from hbox_common.bus import Bus, Delivery, EmbeddedServer
+from hbox_common.bus import Bus, EmbeddedServer
 from hbox_common.clock import wall_s
 from hbox_common.events import (
     IMAGE_SHARDS,
-    ClaimsAsked,
     ClaimsChanged,
-    ClaimsPage,
-    Event,
     HealthVerdict,
-    JobsAsked,
-    JobsPage,
     JobsPending,
-    JobsWaiting,
     NodeImagesChanged,
     NodesMeasured,
-    NodeStateChanged,
-    Plan,
-    PlanAnswer,
-    PlansAnswered,
-    PlansProposed,
-    QueueStateChanged,
     shard_of,
 )
 from hbox_common.model import (
-    DEFAULT_QUEUE,
     CardSlice,
     Claim,
     ClaimId,
@@ -44,11 +31,9 @@ from hbox_common.model import (
     Generation,
     HeldImage,
     Index,
-    Job,
     JobId,
     Neighbour,
     NodeName,
-    NodeState,
     NodeUsage,
     PlanId,
     PodConstraints,
@@ -56,7 +41,6 @@ from hbox_common.model import (
     PodUid,
     Queue,
     QueueName,
-    RefusalReason,
     Selector,
     Verdict,
 )
@@ -69,99 +53,8 @@ from hbox_scheduler.core.simulate import job, node
 from hbox_scheduler.settings import SchedulerSettings
 
 from ... import forked
+from ...scheduler_peers import Peers
 from ...waiting import until
-
-
-class Peers:
-    """job-controller (its jobs) and quota-ledger (its claims), as the scheduler meets them."""
-
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
-        self.jobs: list[Job] = []
-        self.placed: list[Job] = []  #: with pods on nodes
-        self.computed = True
-        self.readings = 0  #: of jobs
-        self.claims: dict[str, Claim] = {}
-        self.proposed: list[Plan] = []
-        self.waiting: dict[str, str] = {}
-        self.scores: dict[str, str] = {}
-        self.answering = True
-        self.refuse: set[str] = set()
-        self.epoch, self.index, self.frozen = Epoch(1), Index(0), False
-
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._bus.serve(JobsAsked, self._say_jobs))
-            group.create_task(self._bus.serve(ClaimsAsked, self._say_claims))
-            group.create_task(self._bus.consume("ledger", [PlansProposed], self._on_plans))
-            group.create_task(self._bus.follow([JobsWaiting], self._on_waiting))
-
-    async def cluster(self, nodes: Sequence[NodeState], queues: Sequence[Queue] = (Queue(DEFAULT_QUEUE),)) -> None:
-        for state in nodes:
-            await self._bus.publish(NodeStateChanged(node=state), state.name)
-        for queue in queues:
-            await self._bus.publish(QueueStateChanged(queue=queue, used={}, epoch=self.epoch, index=self.index), queue.name)
-
-    async def submit(self, *jobs: Job) -> None:
-        self.jobs.extend(jobs)
-        await self._bus.publish(JobsPending(jobs=jobs), "0")
-
-    async def _say_jobs(self, asked: JobsAsked) -> AsyncIterator[Event]:
-        self.readings += 1
-        placed = tuple(self.placed) if asked.placed and self.computed else ()
-        yield JobsPage(complete=True, computed=self.computed, jobs=tuple(self.jobs), placed=placed)
-
-    async def _say_claims(self, _: ClaimsAsked) -> AsyncIterator[Event]:
-        yield ClaimsPage(epoch=self.epoch, index=self.index, frozen=self.frozen, claims=tuple(self.claims.values()))
-
-    async def _on_waiting(self, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
-            assert isinstance(delivery.event, JobsWaiting)
-            self.waiting.update((v.job, v.message) for v in delivery.event.verdicts)
-            self.scores.update((one.pod_uid, f"{one.node}: {one.note}") for one in delivery.event.scores)
-
-    async def _on_plans(self, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
-            event = delivery.event
-            assert isinstance(event, PlansProposed)
-            self.proposed.extend(event.plans)
-            if not self.answering or event.epoch != self.epoch:
-                continue
-            for plan in event.plans:
-                await self._answer(event.scheduler, plan)
-
-    async def _answer(self, scheduler: str, plan: Plan) -> None:
-        previous, self.index = self.index, Index(self.index + 1)
-        refused = plan.job in self.refuse
-        self.refuse.discard(plan.job)
-        claims = [
-            Claim(
-                id=ClaimId(f"{plan.id}-{p.pod_uid}"),
-                pod_uid=p.pod_uid,
-                namespace=plan.namespace,
-                pod=p.pod,
-                job=plan.job,
-                plan=plan.id,
-                queue=plan.queue,
-                priority=plan.priority,
-                node=p.node,
-                requests=plan.requests[p.requests],
-                slices=p.slices,
-            )
-            for p in plan.placements
-            if not refused
-        ]
-        self.claims.update((claim.pod_uid, claim) for claim in claims)
-        answer = PlanAnswer(
-            plan=plan.id,
-            job=plan.job,
-            committed=not refused,
-            reason=RefusalReason.CARD_TAKEN if refused else None,
-            refresh=self.index if refused else Index(0),
-        )
-        await self._bus.publish(PlansAnswered(epoch=self.epoch, index=self.index, answers=(answer,)), scheduler)
-        changed = ClaimsChanged(epoch=self.epoch, previous=previous, index=self.index, claims=tuple(claims))
-        await self._bus.publish(changed, "0")
 
 
 @asynccontextmanager

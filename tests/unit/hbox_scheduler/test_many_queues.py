@@ -98,7 +98,7 @@ def cost_of_a_pod(flood: Callable[[int], Job], count: int) -> int:
 def test_a_pod_costs_as_much_beside_many_that_wait_as_beside_few(
     flood: Callable[[int], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without reviews of headlines, which cost what time passes and not what pods come."""
+    """Reviews of headlines are off: their cost depends on time, not on pods."""
     monkeypatch.setattr(unschedulable, "REVIEW_S", inf)
     few, many = cost_of_a_pod(flood, FEW), cost_of_a_pod(flood, MANY)
     assert many < TIMES * few

@@ -89,14 +89,14 @@ def _message(connection: socket.socket, received: IO[bytes]) -> bytes:
     until = time.monotonic() + ANSWER_S
     while time.monotonic() < until:
         line = received.readline(MAX_ANSWER)
-        verb, *words = line.split()
+        verb, *fields = line.split()
         match verb.upper():
             case b"PING":
                 connection.sendall(b"PONG\r\n")
             case b"MSG":
-                return _exactly(received, int(words[-1]))
+                return _exactly(received, int(fields[-1]))
             case b"HMSG":
-                headers, whole = int(words[-2]), int(words[-1])
+                headers, whole = int(fields[-2]), int(fields[-1])
                 content = _exactly(received, whole)
                 if b"\r\nNats-Service-Error" in content[:headers] or content.startswith(b"NATS/1.0 503"):
                     raise Unavailable("job-controller answers no such request")
