@@ -42,7 +42,7 @@ MACHINE_S = 300.0
 #: Ports of RDMA adapters, which go down and come back, so often.
 PORTS_S = 15.0
 #: Seconds between two looks at the kernel log, at units and modules, and at the link to the kubelet.
-LOG_S, EMULATED_LOG_S, UNITS_S, LINKS_S = 0.2, 0.5, 15.0, 5.0
+LOG_S, EMULATED_LOG_S, UNITS_S, LINKS_S = 0.25, 0.5, 15.0, 5.0
 #: Seconds after which a call of a reader of health counts as hanging; NVML has `nvml_timeout_s` in addition.
 DEADLINE_S = 10.0
 #: Seconds between two looks at the boot id of an emulated node.

@@ -66,7 +66,7 @@ class AgentSettings(Settings):
     )
     nvml: bool = Field(False, description="true = read NVML, too; the container needs its library and the GPU devices.")
     nvml_library: Path | None = Field(None, description="Folder of NVML's library, if the dynamic loader does not find it.")
-    nvml_poll_s: float = Field(20.0, gt=0, le=3600, description="Seconds between two readings of NVML.")
+    nvml_poll_s: float = Field(25.0, gt=0, le=3600, description="Seconds between two readings of NVML.")
     nvml_timeout_s: float = Field(
         30.0,
         gt=0,
