@@ -93,11 +93,11 @@ def scopes_text(item: Item) -> str:
     """`scopes_item` in a few words; `ok` if all may be used."""
     if not item["node"]:
         return "bad"
-    words = [f"{len(item['sickCards'])} cards off"] if item["sickCards"] else []
-    words += [f"{', '.join(item['railsOff'])} off"] if item["railsOff"] else []
-    words += ["one card a pod"] if not item["multiGpu"] else []
-    words += ["no gangs"] if not item["multiNode"] else []
-    return "; ".join(words) or "ok"
+    parts = [f"{len(item['sickCards'])} cards off"] if item["sickCards"] else []
+    parts += [f"{', '.join(item['railsOff'])} off"] if item["railsOff"] else []
+    parts += ["one card a pod"] if not item["multiGpu"] else []
+    parts += ["no gangs"] if not item["multiNode"] else []
+    return "; ".join(parts) or "ok"
 
 
 def _cards(node: NodeState, own: Iterable[Claim], free: list[int]) -> Item:
