@@ -1,4 +1,4 @@
-"""A day of 10,000 cards in virtual time: planted faults at published rates beside user faults, maintenance, flaps and reboots for upgrades.
+"""A day of 10,000 cards in virtual time: planted faults at published rates with user faults, maintenance, flaps and reboots for upgrades.
 
 Rates: 6.5 faults per 1,000 node-days (Meta RSC, arXiv 2410.21680), shares after Llama 3 (arXiv 2407.21783). The remedy is simulated: a reset takes 60 s and
 cures nine of ten, a reboot 600 s, a check 120 s. The two other policies are computed on the same faults; the assumptions stand in `_others`.

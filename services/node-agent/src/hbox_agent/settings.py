@@ -78,13 +78,9 @@ class AgentSettings(Settings):
         False,
         description="true = read the kernel log, too: /dev/kmsg below host_root or, if it cannot be opened, by syslog(2), with CAP_SYSLOG.",
     )
-    dcgm_url: str = Field(
-        "",
-        description="Address of the DCGM exporter on this node, such as http://127.0.0.1:9400/metrics; empty: it is not read.",
-    )
     readers: dict[Check, ReaderRule] = Field(
         {},
-        description="Readers of health by check (kernel-log, nvml, ports, dcgm, units, links): mode (on, report-only, off), every_s, "
+        description="Readers of health by check (kernel-log, nvml, ports, units, links): mode (on, report-only, off), every_s, "
         'deadline_s; for example {"ports": {"mode": "report-only", "every_s": 60}}.',
     )
 

@@ -62,6 +62,10 @@ class Plugin(ABC):
     """Its answers depend on the requests of the pods that wait. The scheduler then repeats a victim search as for `time_dependent`. If the plugin also limits
     queues (`Overused`, `Allocatable`), jobs that its limits hold back are retried after every change instead of after a change of their own queue."""
 
+    passing: ClassVar[bool] = False
+    """What it refuses now it may allow later without a change of the job or the nodes: by time, load, waiting jobs or another program. The search for jobs that
+    can never start leaves it out."""
+
     guards: ClassVar[bool] = False
     """It protects pods from eviction instead of choosing victims."""
 

@@ -39,9 +39,6 @@ MOST_TRIALS = 4
 #: Gangs of which results are kept.
 _KEPT = 4096
 
-#: Plugins whose answers depend on time, load, waiting jobs or other services.
-_PASSING = frozenset(("extender", "reservation", "tdm", "usage"))
-
 #: Codes of an empty cluster by what its session states.
 _CODES: Mapping[str, str] = {
     Label.QUEUE_CAPABILITY: QUEUE_LIMIT_TOO_SMALL,
@@ -154,9 +151,9 @@ def _session(session: Session, gang: Gang, *, in_service: bool) -> Iterator[tupl
     columns = session.columns.unbooked(in_service=in_service)
     nodes = columns.repaired_nodes if in_service else columns.described_nodes
     own, cluster = _copy(session, gang), session.cluster
-    conf = replace(
-        session.conf, tiers=tuple(tuple(one for one in tier if one.name not in _PASSING) for tier in session.conf.tiers)
-    )
+    pairs = [[*zip(*tiers, strict=True)] for tiers in zip(session.conf.tiers, plugins_of(session.conf), strict=True)]
+    lasting = [[(own_conf, plugin) for own_conf, plugin in tier if not plugin.passing] for tier in pairs]
+    conf = replace(session.conf, tiers=tuple(tuple(own_conf for own_conf, _ in tier) for tier in lasting))
     trial = Session(
         columns=columns,
         cluster=Cluster(
@@ -169,7 +166,7 @@ def _session(session: Session, gang: Gang, *, in_service: bool) -> Iterator[tupl
             kept=cluster.roster,
         ),
         conf=conf,
-        tiers=plugins_of(conf),
+        tiers=[[plugin for _, plugin in tier] for tier in lasting],
         now=session.now,
         learned=session.learned,
         views=session.views.on(columns) if session.views is not None else None,

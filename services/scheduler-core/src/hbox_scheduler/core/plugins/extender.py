@@ -63,6 +63,7 @@ class Extender(Validity, PodMask, PodScore):
     is asked about pods that ask for one of them; none: about all)."""
 
     name = "extender"
+    passing = True
     time_dependent = True  # the web service's answers change, and the service cannot declare it
     sees_plain_pods = True
 

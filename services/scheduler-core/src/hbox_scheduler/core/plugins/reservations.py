@@ -62,6 +62,7 @@ class ReservationPlugin(ShapeMask, NodeReservation):
     most (8); hold (duration, 30m; 0 = nothing is set aside without a known start); share (0.5 of the cluster, for gangs without a known start)."""
 
     name = "reservation"
+    passing = True
     asks_others = True
 
     def __init__(self, conf: "PluginConf") -> None:

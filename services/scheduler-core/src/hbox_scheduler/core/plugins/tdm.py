@@ -42,6 +42,7 @@ class Tdm(PodMask, PodScore, Preemptable, ShuffleVictims):
     name in the IANA data base, which knows of summer time; and tdm.evict.period."""
 
     name = "tdm"
+    passing = True
     time_dependent = True
     sees_plain_pods = True
     guards = True

@@ -33,6 +33,7 @@ class Usage(ShapeMask, ShapeScore):
     """Arguments: thresholds (cpu and mem, percent, 80 each), usage.weight (5), cpu.weight (1), memory.weight (1), estimator (`shadowload`; default: none)."""
 
     name = "usage"
+    passing = True
     time_dependent = True  # a measurement expires
     reads_usage = True
     of_session = True
