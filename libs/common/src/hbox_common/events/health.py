@@ -32,7 +32,7 @@ class HealthReport(Event):
 class IncidentChanged(Event):
     """An incident as it is from now on. The subject of an incident that belongs to no node has an empty key."""
 
-    about: ClassVar = About("hbox.v1.health.incident.{node}", Stream.INCIDENTS, ("health-monitor",), ("cli", "console"))
+    about: ClassVar = About("hbox.v1.health.incident.{node}", Stream.INCIDENTS, ("health-monitor",), ("cli",))
     incident: Incident
 
 

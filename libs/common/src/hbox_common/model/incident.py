@@ -33,7 +33,7 @@ class Incident:
     changed: float
     boot_id: str = ""  #: of the node, at the last evidence
     action_done: str = ""  #: the last remedy that ended well
-    authority: str = ""  #: the source of the rule: recovery-action, xid-154, nvidia-catalogue, ...
+    authority: str = ""  #: the source of the rule: recovery-action, xid-154, the vendor's catalogue, ...
     rule_version: str = ""
     evidence: tuple[str, ...] = ()  #: the reports that led to it, oldest first; bounded
     closed: float | None = None
