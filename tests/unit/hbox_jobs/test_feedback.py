@@ -5,6 +5,7 @@ import pytest
 
 from hbox_common.events import JobVerdict, PodScore
 from hbox_common.model import NodeName, PodUid
+from hbox_common.model.annotations import ON_SICK_HARDWARE
 from hbox_jobs.core.feedback import POD_EVENTS_S, SELECT_AGAIN_S, UNKNOWN_FIELD, Feedback, Kind, SelectionWrite
 from hbox_jobs.core.jobs import Jobs
 from hbox_jobs.core.views import GroupCondition, GroupPhase, GroupStatus, PodStatus, PodView
@@ -552,3 +553,15 @@ def test_unknown_fields_of_a_podgroup_are_named_once_in_an_event(world: World) -
     assert seen() == []
     assert seen(wrong) == [wrong]
     assert seen(wrong, uid="another") == [wrong]
+
+
+def test_an_unknown_policy_for_sick_hardware_is_named_in_an_event_of_the_podgroup_or_of_a_pod_without_one(world: World) -> None:
+    notes = {ON_SICK_HARDWARE: "restrat"}
+    text = "annotation hbox.io/on-sick-hardware is 'restrat', ignored; it may be restart, checkpoint, shrink, ignore"
+    world.jobs.group(group(annotations=notes), 0.0)
+    world.pod(pod("member", group="g", annotations=notes))
+    world.pod(pod("alone", annotations=notes))
+    world.pod(pod("right", annotations={ON_SICK_HARDWARE: "ignore"}))
+    world.settle()
+    found = [(kind, name, note) for kind, name, reason, note in world.events(0.0) if reason == UNKNOWN_FIELD]
+    assert sorted(found) == [(Kind.POD, "alone", text), (Kind.POD_GROUP, "g", text)]

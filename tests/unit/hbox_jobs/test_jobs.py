@@ -282,9 +282,10 @@ def test_a_fact_has_the_policy_for_sick_hardware_of_the_group_else_of_the_pod() 
     jobs = Jobs()
     own = {"hbox.io/on-sick-hardware": "ignore"}
     jobs.group(group("g", annotations={"hbox.io/on-sick-hardware": "shrink"}), 0.0)
-    for one in (pod("a", group="g", annotations=own, node="n"), pod("b", annotations=own, node="n"), pod("c", node="n")):
-        jobs.pod(one, 0.0)
-    assert {fact.name: fact.on_sick for fact in settle(jobs).facts} == {"a": "shrink", "b": "ignore", "c": ""}
+    wrong = {"hbox.io/on-sick-hardware": "x" * 2000}
+    for name, group_name, notes in (("a", "g", own), ("b", "", own), ("c", "", {}), ("d", "", wrong)):
+        jobs.pod(pod(name, group=group_name, annotations=notes, node="n"), 0.0)
+    assert {fact.name: fact.on_sick for fact in settle(jobs).facts} == {"a": "shrink", "b": "ignore", "c": "", "d": ""}
 
 
 def test_facts_follow_a_pod_from_its_node_to_its_end_and_heartbeats_are_no_facts() -> None:

@@ -28,9 +28,16 @@ def first_policy(path: Iterable[Mapping[str, str]]) -> SickPolicy | None:
     return next(filter(None, map(sick_policy, path)), None)
 
 
+def unknown_policy(annotations: Mapping[str, str]) -> str:
+    """Text about an unknown policy in these annotations; "" if there is none."""
+    if ON_SICK_HARDWARE not in annotations or sick_policy(annotations) is not None:
+        return ""
+    return (
+        f"annotation {ON_SICK_HARDWARE} is {annotations[ON_SICK_HARDWARE][:64]!r}, ignored; it may be {', '.join(SickPolicy)}"
+    )
+
+
 def check_sick_policy(annotations: Mapping[str, str]) -> None:
     """Raises InvalidRequest for an unknown policy."""
-    if ON_SICK_HARDWARE in annotations and sick_policy(annotations) is None:
-        raise InvalidRequest(
-            f"{ON_SICK_HARDWARE} is {annotations[ON_SICK_HARDWARE][:64]!r}", hint=f"it may be {', '.join(SickPolicy)}"
-        )
+    if wrong := unknown_policy(annotations):
+        raise InvalidRequest(wrong)

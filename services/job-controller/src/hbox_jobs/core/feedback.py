@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from hbox_common.events import EvictionReceipt, EvictionRule, PodScore
 from hbox_common.model import JobId, PodUid
+from hbox_common.model.sickhardware import unknown_policy
 from hbox_common.reasons import code_of
 
 from .job import GANG_NOT_READ, Record, not_read_text
@@ -24,7 +25,7 @@ from .views import GroupStatus, GroupView, PodView
 FAILED_SCHEDULING = "FailedScheduling"
 SCHEDULED = "Scheduled"
 FAILED_ALLOCATION = "FailedAllocation"  #: the kubelet refused to admit the pod after the binding
-UNKNOWN_FIELD = "UnknownField"  #: the spec of the PodGroup has a field that no PodGroup has
+UNKNOWN_FIELD = "UnknownField"  #: a field of a PodGroup's spec, or the value of an annotation, is unknown and ignored
 NODE_REJECTED = "VolumeNodeRejected"  #: the provisioner of a claim made no volume for the node that the pod was given
 SICK_HARDWARE = "SickHardware"  #: of pods that leave sick hardware, with the other members of their gang
 PREEMPTED = "Preempted"  #: kube-scheduler's Event reason for victims
@@ -133,6 +134,8 @@ class Feedback:
             note = not_read_text(new.foreign_gang_label)
             write = self._about(new, GANG_NOT_READ, note)
             self._successes.put(f"{new.uid}/{GANG_NOT_READ}", write, now, new.namespace)
+        if old is None and new.ours and new.placeable and not new.group and (note := unknown_policy(new.annotations)):
+            self._successes.put(f"{new.uid}/{UNKNOWN_FIELD}", self._about(new, UNKNOWN_FIELD, note), now, new.namespace)
         if new.node:
             self._decided.pop(new.uid, None)
             if new.volumes and self._jobs.volumes.unselected(new.namespace, new.volumes):
@@ -236,13 +239,14 @@ class Feedback:
         self._started[key] = started
 
     def _unknown_fields(self, group: GroupView, now: float) -> None:
-        """Queue an Event of the PodGroup if the unknown fields of its spec differ from those of the last Event."""
-        named = (group.uid, *group.unknown_fields)
-        if not group.unknown_fields:
+        """Queue an Event of the PodGroup if what is unknown of it differs from the last Event."""
+        unknown = tuple(filter(None, (*group.unknown_fields, unknown_policy(group.annotations))))
+        named = (group.uid, *unknown)
+        if not unknown:
             self._unknown.pop(group.key, None)
         elif self._unknown.get(group.key) != named:
             self._unknown[group.key] = named
-            note = "; ".join(group.unknown_fields)[:MAX_NOTE]
+            note = "; ".join(unknown)[:MAX_NOTE]
             write = _about_group(group, UNKNOWN_FIELD, note)
             self._successes.put(f"{group.uid}/{UNKNOWN_FIELD}", write, now, group.namespace)
 

@@ -32,7 +32,6 @@ from hbox_common.model import (
     QueueName,
     Resources,
 )
-from hbox_common.model.annotations import ON_SICK_HARDWARE
 from hbox_common.model.bounds import INT32_MAX, sanitized
 from hbox_common.model.devices import volcano
 from hbox_common.model.explanation import Outcome
@@ -41,6 +40,7 @@ from hbox_common.model.job import GROUP_NOT_READ, VOLUMES_NOT_READY
 from hbox_common.model.ranks import ranks
 from hbox_common.model.resources import PODS, add
 from hbox_common.model.shards import ONE_SHARD
+from hbox_common.model.sickhardware import sick_policy
 from hbox_common.reasons import verdict_line
 from hbox_common.reasons.codes import code_of_label
 
@@ -438,11 +438,9 @@ def preemptable_of(record: Record) -> bool:
 
 
 def on_sick_of(record: Record | None, pod: PodView) -> str:
-    """The policy for sick hardware that its PodGroup states, else the pod."""
+    """The policy for sick hardware that its PodGroup states, else the pod; empty if neither states a known one."""
     group = record.group if record is not None else None
-    return (group.annotations.get(ON_SICK_HARDWARE, "") if group is not None else "") or pod.annotations.get(
-        ON_SICK_HARDWARE, ""
-    )
+    return (group is not None and sick_policy(group.annotations)) or sick_policy(pod.annotations) or ""
 
 
 def counted(priority: int, ceiling: int) -> int:
