@@ -184,3 +184,47 @@ def test_policies_are_kept_only_for_jobs_with_claims(world: World) -> None:
     for pod, where in (("g0", "a"), ("g1", "a"), ("g2", "b")):
         world.see(world.fact(pod, where, PodPhase.GONE))
     assert world.state.sick.policy(JobId("gang")) is None
+
+
+def test_a_gang_on_two_sick_cards_does_not_shrink_below_its_minimum(world: World) -> None:
+    gang(world)
+    states(world, "shrink")
+    asks(world)
+    assert evicted(world.wait(1)) == {"g0"}
+    world.state.sick.put(HealthEvictionAsked(node=A, incident="i2", cards=(card_id("a-1"),), reason="XID 48"))
+    assert evicted(world.wait(1)) == {"g1", "g2"}
+
+
+def test_a_gang_that_cannot_leave_sick_hardware_is_not_completed_there(world: World) -> None:
+    gang(world, min_member=3)
+    asks(world)
+    world.wait(1)
+    for pod, node in (("g1", "a"), ("g2", "b")):
+        world.see(world.fact(pod, node, PodPhase.GONE))
+    world.blocked("g0")
+    rest = world.plan("r", ("n0", "a", [world.card(1)]), ("n1", "b", [world.card(0)]), job="gang", min_member=3)
+    assert "a-0 of node a is sick: XID 79" in world.refusal(rest)
+    world.see(world.fact("g0", "a", PodPhase.GONE))
+    assert not world.state.gangs
+
+
+def test_a_gang_with_a_protected_member_on_sound_hardware_is_completed(world: World) -> None:
+    gang(world, min_member=3)
+    asks(world)
+    world.wait(1)
+    for pod, node in (("g0", "a"), ("g1", "a"), ("other", "b")):
+        world.see(world.fact(pod, node, PodPhase.GONE))
+    world.blocked("g2")
+    world.commits(world.plan("r", ("n0", "a", [world.card(1)]), ("n1", "b", [world.card(1)]), job="gang", min_member=3))
+
+
+def test_a_restarted_ledger_states_the_same_reason_for_late_evictions(world: World) -> None:
+    places = [("g0", "a", [world.card(0)]), ("g1", "b", [world.card(1)])]
+    world.commits(world.plan("p", *places, job="gang", min_member=2))
+    world.outcome("g0", BindOutcome.BOUND, at="a")
+    asks(world)
+    world.wait(1)
+    world.state.gangs[JobId("gang")].why = ""  # it is not stored
+    world.wait(1)
+    [late] = world.outcome("g1", BindOutcome.BOUND, at="b").evictions
+    assert late.reason == "a-0 of node a is sick: XID 79 (incident i1)"

@@ -23,6 +23,11 @@ def test_a_node_without_multi_gpu_work_takes_one_card_but_not_two(world: World) 
     world.commits(world.plan("one", ("one", "a", [world.card(0)])))
 
 
+def test_an_unhealthy_node_takes_nothing_also_if_its_verdict_states_no_reason(world: World) -> None:
+    judge(world, healthy=False, reason="")
+    assert world.refuses(world.plan("one", ("one", "a", [world.card(0)]))) == "NodeUnhealthy"
+
+
 def test_a_node_with_an_adapter_off_takes_neither_all_cards_nor_rdma(world: World) -> None:
     judge(world, rails_off=("mlx5_0",))
     assert "mlx5_0" in world.refusal(world.plan("box", ("box", "a", [world.card(0), world.card(1)])))

@@ -795,7 +795,7 @@ class Ledger:
             state.name_cards(node)
         for gang in state.gangs.values():
             if (known := old.gangs.get(gang.job)) is not None:
-                gang.bounds, gang.moved = known.bounds, known.moved
+                gang.bounds, gang.moved, gang.why = known.bounds, known.moved, known.why
         state.gone, state.contradicted, state.schedulers = old.gone, old.contradicted, old.schedulers
         state.brake, state.moves, state.notice_s, state.evicted = old.brake, old.moves, old.notice_s, old.evicted
         state.clock_rate = old.clock_rate

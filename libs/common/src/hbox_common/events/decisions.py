@@ -67,9 +67,8 @@ class Evict(Event):
     reason: str
     beneficiary: PlanId = PlanId("")
     traceparent: str = ""
-    notice_s: int = (
-        -1
-    )  #: the pod gets the time that it declares for a checkpoint, at most so many seconds; -1: only its own grace period
+    #: the pod gets the time that it declares for a checkpoint, at most so many seconds; -1: only its own grace period
+    notice_s: int = -1
 
 
 @register

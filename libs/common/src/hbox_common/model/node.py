@@ -99,7 +99,7 @@ class Verdict:
     def refusal(self, node: NodeState, requests: Resources, slices: Sequence[CardSlice]) -> str:
         """Why a pod may not use the node, given these cards and only the scopes that concern its own pod; "" if it may."""
         if not self.healthy:
-            return self.reason
+            return self.reason or "unhealthy"
         if len(slices) > 1 and not self.multi_gpu:
             return f"takes no pods with more than one card: {self.reason}"
         if self.rails_off and slices and (asks_rdma(requests) or len(slices) >= len(node.cards) > 1):

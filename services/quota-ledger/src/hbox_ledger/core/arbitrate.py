@@ -360,8 +360,8 @@ def _gang(state: LedgerState, plan: Plan) -> Refusal | None:
     if gang is not None and gang.unwinding:
         staying = stuck(state, gang)
         if not staying:
-            why = "is planned anew, since the fabric changed" if gang.moved else "did not start whole in time"
-            message = f"{plan.name} {why}; its members are being taken back"
+            why = ", since the fabric changed" if gang.moved else f": {gang.reason}"
+            message = f"{plan.name} is planned anew{why}; its members are being taken back"
             return Refusal(RefusalReason.GANG_INCOMPLETE, message)
         members = len(staying)
     live = members + (gang.finished if gang is not None else 0)

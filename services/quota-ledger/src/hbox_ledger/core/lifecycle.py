@@ -41,7 +41,8 @@ Annotations count only if they prove another claim that the ledger issued (`find
 A gang of two or more is starting (`Gang`) from its first claims until `min_member` are posted or have succeeded. At its deadline the whole gang is unwound:
 bound members are evicted, the other claims revoked. The unwinding ends when the gang has started or has no claims left. If all remaining members may not be
 evicted, for example under a disruption budget, the gang is stuck: a plan with places for the rest completes it (`called_off`), and until then the evictions
-are retried. If an eviction for another reason than unwinding is refused, it is reverted at once.
+are retried. A gang that has to leave sick hardware is not completed there. If an eviction for another reason than unwinding is refused, it is reverted at
+once.
 """
 
 from collections.abc import Iterable
@@ -75,7 +76,7 @@ from .claimids import found_claim_id
 from .claimrecord import ClaimRecord, Decision, Gang
 from .decisions import keep, send, take_back
 from .evictions import receipts
-from .evictions.health import leave
+from .evictions.health import has_to_leave, leave
 from .foreign_pods import handed_over, proven, renumbered, slices_of
 from .ledgerstate import LedgerState
 from .step import Step
@@ -150,12 +151,14 @@ def _blocked(state: LedgerState, step: Step, record: ClaimRecord, why: str) -> N
 
 
 def stuck(state: LedgerState, gang: Gang) -> list[ClaimRecord]:
-    """Blocked members of an unwinding gang, if all its other members are being evicted; else an empty list."""
+    """Blocked members of an unwinding gang, if all its other members are being evicted, and none of the blocked is on sick hardware; else an empty list."""
     job = state.jobs.get(gang.job)
     records = [state.live[claim] for claim in job.live] if job is not None else []
     going = [h for h in records if h.decision is Decision.NONE and h.claim.id in state.evicting]
     blocked = [h for h in records if h.blocked]
-    return blocked if len(blocked) + len(going) == len(records) else []
+    if len(blocked) + len(going) < len(records) or any(has_to_leave(state, record) for record in blocked):
+        return []
+    return blocked
 
 
 def called_off(state: LedgerState, step: Step, gang: Gang) -> None:

@@ -48,20 +48,24 @@ def _uses(claim: Claim, asked: HealthEvictionAsked, node: NodeState | None) -> b
 
 def _leave(state: LedgerState, step: Step, asked: HealthEvictionAsked, job: JobId, there: list[ClaimRecord]) -> bool:
     """Evict what has to leave of one job. False: evictions are paused."""
-    policy = state.sick.policy(job) or state.queues.sick_policy(there[0].claim.queue) or asked.policy
-    live = [state.live[id] for id in state.jobs[job].live]
-    least = max(record.claim.min_member for record in live)
-    shrinks = policy is SickPolicy.SHRINK and len(live) - len(there) >= least
-    whole = least > 1 and not shrinks
-    records = [record for record in (live if whole else there) if _stays(state, record)]
-    if policy is SickPolicy.IGNORE or not records:
+    policy = _policy(state, asked, there[0])
+    if policy is SickPolicy.IGNORE:
         return True
-    if not state.sick.due((record.claim.id for record in records), step.now, rate=state.clock_rate):
+    on_it = {record.claim.id for record in there}
+    live = [state.live[id] for id in state.jobs[job].live]
+    staying = [record for record in live if _stays(state, record)]
+    least = max(record.claim.min_member for record in live)
+    shrinks = policy is SickPolicy.SHRINK and sum(record.claim.id not in on_it for record in staying) >= least
+    whole = least > 1 and not shrinks
+    reason = _reason(asked)
+    if whole and (gang := state.gangs.get(job)) is not None and gang.unwinding:
+        gang.why = gang.why or reason  # a restart lost it
+    records = staying if whole else [record for record in staying if record.claim.id in on_it]
+    if not records or not state.sick.due(on_it, step.now, rate=state.clock_rate):
         return True
     bound = [record for record in records if record.claim.state is ClaimState.POSTED]
     if state.brake.refusal(len(bound), live=len(state.live), now=step.now) is not None:
         return False
-    reason = _reason(asked)
     notice_s = state.sick.notice_s if policy is SickPolicy.CHECKPOINT else -1
     receipts.for_health(state, step, bound, reason, notice_s=notice_s)
     if whole:
@@ -69,6 +73,21 @@ def _leave(state: LedgerState, step: Step, asked: HealthEvictionAsked, job: JobI
     for record in records:
         take_back(state, step, record, reason, notice_s=notice_s)
     return True
+
+
+def has_to_leave(state: LedgerState, record: ClaimRecord) -> bool:
+    """Whether a request applies to the pod, and its job's policy does not let it stay."""
+    node = state.nodes.get(record.claim.node)
+    return any(
+        asked.node == record.claim.node
+        and _uses(record.claim, asked, node)
+        and _policy(state, asked, record) is not SickPolicy.IGNORE
+        for asked in state.sick.requests()
+    )
+
+
+def _policy(state: LedgerState, asked: HealthEvictionAsked, record: ClaimRecord) -> SickPolicy:
+    return state.sick.policy(record.claim.job) or state.queues.sick_policy(record.claim.queue) or asked.policy
 
 
 def _stays(state: LedgerState, record: ClaimRecord) -> bool:
