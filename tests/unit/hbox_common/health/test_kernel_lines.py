@@ -32,6 +32,12 @@ PREFIXES = (
     "kern  :err   : [Tue Jan 14 02:11:09 2025] ",
     "<4>[   12.345678] ",
     "<3>",
+    "[  +0.000012] ",  # dmesg -H
+    "[Nov28 22:00] ",
+    "[   12.345678 <    0.000012>] ",  # dmesg -d
+    "[Tue Jan 14 02:11:09 2025 <    0.000012>] ",
+    "1764338400.123456 h1 kernel: ",  # journalctl -o short-unix
+    "<4>1 2025-05-19T07:08:57.123456+08:00 h1 kernel - - - ",  # RFC 5424
     "\x1b[32m[   12.345678] \x1b[0m\x1b[33m",
 )
 
@@ -51,6 +57,8 @@ def test_an_event_is_found_behind_every_prefix(prefix: str) -> None:
         f"May 19 07:08:57 h1 myapp[123]: {XID}",
         f"May 19 07:08:57 h1 myapp: {XID}",
         f"2025-05-19T07:08:57+00:00 h1 systemd[1]: {XID}",
+        f"1764338400.123456 h1 myapp[123]: {XID}",
+        f"<4>1 2025-05-19T07:08:57+00:00 h1 myapp 123 - - {XID}",
         f"[   12.345678] systemd[1]: {XID}",
         f'[   12.345678] audit: type=1326 pid=4242 comm="{XID}" exe="/bin/x"',
         f"kernel: user said: {XID}",

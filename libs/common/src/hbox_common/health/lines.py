@@ -41,19 +41,20 @@ _LONGEST = 4096  #: characters of a message; the kernel's own limit is below
 _RAW = re.compile(r"(\d{1,10}),(\d{1,20}),(\d{1,20}),([^,;]{0,8})(?:,[^;]{0,64})?;(.*)", re.DOTALL)
 _PREFIX = re.compile(
     r"""
-      <(?P<priority>\d{1,4})>\s*
+      <(?P<priority>\d{1,4})>(?:1\s+)?\s*              # 1: the version of RFC 5424
     | (?P<facility>[a-z0-9]+)\s*:(?P<level>[a-z]+)\s*:\s+
-    | \[\s*(?P<uptime>\d+\.\d+)\]\s*
-    | \[(?P<date>\w{3}\s+\w{3}\s+\d+\s+\d\d:\d\d:\d\d\s+\d{4})\]\s*
+    | \[\s*(?P<uptime>\d+\.\d+)(?:\s+<\s*\d+\.\d+>)?\]\s*
+    | \[(?P<date>\w{3}\s+\w{3}\s+\d+\s+\d\d:\d\d:\d\d\s+\d{4})(?:\s+<\s*\d+\.\d+>)?\]\s*
+    | \[(?:\s*\+\d+\.\d+|\w{3}\s*\d+\s\d\d:\d\d)\]\s*
     | \[\s*[TC]\d+\]\s*
     | (?:\w{3}\s)?(?P<iso>\d{4}-\d\d-\d\d[T\s]\d\d:\d\d:\d\d)(?P<part>[.,]\d+)?(?P<zone>Z|\s?[+-]\d\d:?\d\d|\s[A-Z]{3,4})?\s+
+    | (?P<epoch>\d{9,10}\.\d{6})\s+
     | (?P<syslog>\w{3}\s+\d+\s\d\d:\d\d:\d\d)(?:\.\d+)?\s+
-    | kernel:\s+
+    | (?:[^\s:\[]+\s)?kernel(?:\[\d+\])?:\s+
+    | [^\s:\[]+\skernel\s-\s(?:-|\w+)\s(?:-|\[[^\]]*\])\s+
     """,
     re.VERBOSE,
 )
-_HOST_AND_TAG = re.compile(r"(?P<host>[^\s:\[]+)\s(?P<tag>[A-Za-z][\w./-]*)(?:\[\d+\])?:\s+")
-_TAG = re.compile(r"(?P<tag>[A-Za-z][\w./-]*)\[\d+\]:\s+")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")  #: of dmesg
 _LOST_HEAD = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-fA-F:.]{7,20})(?:\s|$)")
 _LOST_TAIL = "NVRM: fallen off the bus and is not responding to commands."
@@ -190,9 +191,10 @@ def _other(text: str) -> Record | None:
 
 
 def _without_prefix(line: str) -> tuple[str | None, float | None]:
-    """The message without date, host, tag, level and thread, and its time; None if a program wrote it."""
+    """The message without date, host, tag, level and thread, and its time; None if its facility is not the kernel's. The host and tag of a program remain, so
+    that no event begins there."""
     at: float | None = None
-    position, tagged = 0, False
+    position = 0
     while found := _PREFIX.match(line, position):
         parts = found.groupdict()
         if parts["priority"] is not None and int(parts["priority"]) >> 3 != 0:
@@ -201,20 +203,14 @@ def _without_prefix(line: str) -> tuple[str | None, float | None]:
             return None, None
         at = _time(parts) if at is None or parts["uptime"] is not None else at
         position = found.end()
-        if not tagged and (parts["iso"] or parts["syslog"] or parts["uptime"]):
-            header = _HOST_AND_TAG.match(line, position) or _TAG.match(line, position)
-            if header is not None and header["tag"] == "kernel":
-                position, tagged = header.end(), True
-            elif header is not None and (parts["iso"] or parts["syslog"]):
-                return None, None
     return line[position:], at
 
 
 def _time(parts: dict[str, str | None]) -> float | None:
     """Seconds from the boot, or from the epoch: only differences within one log count."""
     try:
-        if parts["uptime"] is not None:
-            return float(parts["uptime"])
+        if seconds := parts["uptime"] or parts["epoch"]:
+            return float(seconds)
         if parts["date"] is not None:
             return float(
                 timegm(
