@@ -1,14 +1,15 @@
 """docs/reference/health-codes.md: what HBox decides for each code, generated from the tables of the judgement."""
 
 import argparse
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .core.judge.assess import RECOVERY_ACTIONS
-from .core.judge.kernel import kernel_rows
-from .core.judge.rules import CodeRule, Rules
+from .core.judge.assess import RECOVERY_ACTIONS, recovery_finding, sxid_finding
+from .core.judge.finding import Action
+from .core.judge.rules import CodeRule, MessageRule, Rules
 from .data import shipped_rules
 
 _INTRO = """\
@@ -39,34 +40,51 @@ def page(rules: Rules) -> str:
         f"| {value} | {severity} | {scope} | {action} | {why}. |"
         for value, (severity, scope, action, why) in RECOVERY_ACTIONS.items()
     ]
+    other = recovery_finding("", None)
     lines += [
-        "| other | fatal-gpu | gpu | isolate-gpu | A value that no table names: the card is taken away, nothing restarts. |",
+        f"| other | {other.severity} | {other.scope} | {other.action} | A value that no table names: nothing restarts. |",
         "",
     ]
     lines += ["## XID", "", _RULES, "", "| XID | NVIDIA's name | NVIDIA asks for | 154 | Severity | Blame | Scope | Action | |"]
     lines += ["|---|---|---|---|---|---|---|---|---|", *(_row(rule) for rule in rules.codes.values()), "", *_nvlink5(rules), ""]
     lines += ["## SXID", "", "The word in the line, Fatal or Non-fatal, counts before the class of the code.", ""]
     lines += ["| Line | Code | Severity | Scope | Action |", "|---|---|---|---|---|"]
-    lines += [f"| Fatal | {_numbers(rules.switches.always_fatal)} | fatal-node | node | reboot |"]
-    lines += ["| Fatal | any other | fatal-gpu | multi-gpu | multi-gpu-off, then drain-and-reset |"]
-    lines += [f"| Non-fatal | {_numbers(rules.switches.harmless)} | info | switch | none |"]
-    lines += ["| Non-fatal | any other | info | switch | report |", ""]
+    lines += [
+        f"| {'Fatal' if fatal else 'Non-fatal'} | {label} | {finding.severity} | {finding.scope} | {_then(finding.action, finding.also)} |"
+        for fatal, label, code in (
+            (True, _numbers(rules.switches.always_fatal), min(rules.switches.always_fatal)),
+            (True, "any other", 0),
+            (False, _numbers(rules.switches.harmless), min(rules.switches.harmless)),
+            (False, "any other", 0),
+        )
+        for finding in (sxid_finding({"code": code, "fatal": fatal}, rules),)
+    ] + [""]
     lines += [
         "## Other kernel messages",
         "",
         "| Kind | | Severity | Blame | Scope | Action | |",
         "|---|---|---|---|---|---|---|",
     ]
-    lines += [f"| {' | '.join(row)} |" for row in kernel_rows()]
+    lines += [_message(name, rule) for name, rule in rules.messages.items()]
     return "\n".join(lines) + "\n"
 
 
+def _message(name: str, rule: MessageRule) -> str:
+    kind, _, variant = name.partition(" ")
+    cells = (kind, variant, rule.severity, rule.blame, rule.scope, rule.action, re.sub(r"[{}]", "", rule.why))
+    return f"| {' | '.join(cells)} |"
+
+
 def _row(rule: CodeRule) -> str:
-    action = f"{rule.action}, then {rule.also}" if rule.also else str(rule.action)
+    action = _then(rule.action, rule.also)
     nvidia = rule.nvidia + (f"; {rule.then}" if rule.then else "")
     since = "" if rule.recovery is None else "always" if rule.recovery == 0 else f"R{rule.recovery}"
     cells = (rule.code, rule.name, nvidia or "no bucket", since, rule.severity, rule.blame, rule.scope, action, rule.why)
     return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def _then(action: Action, also: Action | None) -> str:
+    return f"{action}, then {also}" if also else str(action)
 
 
 def _nvlink5(rules: Rules) -> Iterator[str]:

@@ -9,7 +9,7 @@ from hbox_common.health.records import card_of
 from .finding import Action, Blame, Finding, Scope, Severity
 from .kernel import kernel_finding
 from .nvlink import decode, nvlink4, nvlink5
-from .rules import CodeRule, Profile, Rules
+from .rules import GSP_TIMEOUT, LOST, UNCONTAINED, CodeRule, Profile, Rules
 
 Record = Mapping[str, Any]
 
@@ -61,7 +61,7 @@ def assess(record: Record, rules: Rules, context: Context) -> Finding | None:
             return _lost(record, rules, context)
         case "gsp-rate-limit":
             return _rate_limit(record, rules, context)
-    return kernel_finding(record, context.entity(record))
+    return kernel_finding(record, context.entity(record), rules)
 
 
 def recovery_finding(entity: str, value: int | None, *, kind: str = "xid", code: str = "154") -> Finding:
@@ -124,7 +124,7 @@ def xid_finding(record: Record, rules: Rules, context: Context, *, repeats: int 
         case "nvlink5":
             return nvlink5(record, rule, finding, decode(record, rules, context.driver))
         case "contained" if not context.profile.containment:
-            uncontained = code_finding(rules.codes[95], entity)
+            uncontained = code_finding(rules.codes[UNCONTAINED], entity)
             return replace(
                 uncontained,
                 code=str(code),
@@ -182,11 +182,11 @@ def _sxid_detail(record: Record, rules: Rules) -> Finding:
 
 def _lost(record: Record, rules: Rules, context: Context) -> Finding:
     """As XID 79, which the driver does not always print."""
-    return replace(code_finding(rules.codes[79], context.entity(record)), kind="gpu-lost", code="gpu-lost")
+    return replace(code_finding(rules.codes[LOST], context.entity(record)), kind="gpu-lost", code="gpu-lost")
 
 
 def _rate_limit(record: Record, rules: Rules, context: Context) -> Finding:
     why = "The driver prints only a part of its errors from here on; the card needs a reset, as after XID 119."
     return replace(
-        code_finding(rules.codes[119], context.entity(record)), kind="gsp-rate-limit", code="gsp-rate-limit", why=why
+        code_finding(rules.codes[GSP_TIMEOUT], context.entity(record)), kind="gsp-rate-limit", code="gsp-rate-limit", why=why
     )

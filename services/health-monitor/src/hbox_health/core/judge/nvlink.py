@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from .finding import Action, Blame, Finding, Scope, Severity
-from .rules import CodeRule, Decoded, Rules, Unit
+from .rules import BUCKETS, CodeRule, Decoded, Rules, Unit
 
 #: The registers of XID 74, counted from 1, and what their bits mean (bucket WORKFLOW_NVLINK_ERR of NVIDIA's catalogue).
 _HARDWARE = {1: (8, 9, 12, 16, 17, 24, 28)}
@@ -98,9 +98,6 @@ def _fits(unit: Unit, intr: int, driver: int | None) -> bool:
     return any(intr & mask == value for mask, value in masks)
 
 
-_WORST = ("RESET_GPU", "XID_154_EVAL", "IGNORE")
-
-
 def _row(unit: Unit, state: int, status: int) -> Decoded | None:
     rows = [row for row in unit.rows if row.state == state]
     for row in rows:
@@ -109,7 +106,7 @@ def _row(unit: Unit, state: int, status: int) -> Decoded | None:
     # Where each value is one bit, several may be set: the worst of them counts.
     if all(value.bit_count() == 1 for row in rows for value in row.status):
         set_ = [row for row in rows if any(status & value for value in row.status)]
-        return min(set_, key=lambda row: _WORST.index(row.bucket), default=None)
+        return min(set_, key=lambda row: BUCKETS.index(row.bucket), default=None)
     return None
 
 

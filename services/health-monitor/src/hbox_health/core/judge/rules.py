@@ -26,6 +26,46 @@ WORKFLOWS = frozenset(
     )
 )
 
+#: Kinds and variants of kernel messages that core/judge/kernel.py distinguishes; a table has to state each.
+MESSAGES = frozenset(
+    (
+        "aer corrected",
+        "aer corrected-often",
+        "aer fatal",
+        "aer nonfatal",
+        "cper corrected",
+        "cper fatal",
+        "cper previous-boot",
+        "cper recoverable",
+        "filesystem-read-only",
+        "gpu-init-failed",
+        "hung-task driver",
+        "hung-task other",
+        "mlx5 access-reg-failed",
+        "mlx5 cmd-timeout",
+        "mlx5 fatal-error",
+        "mlx5 health-poll",
+        "mlx5 module-error",
+        "mlx5 module-hot",
+        "mlx5 module-plugged",
+        "mlx5 module-power",
+        "mlx5 module-unplugged",
+        "mlx5 pcie-power",
+        "mlx5 tx-timeout",
+        "oom",
+        "records-lost",
+        "reset-required",
+        "segfault",
+        "uvm-error",
+    )
+)
+#: Codes that core/judge applies to messages without a code: a lost card, an uncontained error, a GSP that does not answer.
+LOST, UNCONTAINED, GSP_TIMEOUT = 79, 95, 119
+#: What NVIDIA's decode table asks for, the worst first.
+BUCKETS = ("RESET_GPU", "XID_154_EVAL", "IGNORE")
+#: Words in the names of cards that no NVSwitch connects.
+_WITHOUT_SWITCH = frozenset(("PCIE", "NVL"))
+
 
 class BadRules(ValueError):
     """A table that cannot be used; the message names the entry."""
@@ -52,6 +92,18 @@ class CodeRule:
     def waits_for_recovery_action(self, driver: int | None) -> bool:
         """Whether XID 154 has to follow within 2 s; an unknown driver may print it."""
         return self.recovery is not None and (driver is None or driver >= self.recovery)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRule:
+    """What is decided for one kind of kernel message. `why` may name keys of the record, as {count}."""
+
+    severity: Severity
+    blame: Blame
+    scope: Scope
+    action: Action
+    why: str
+    authority: str = "hbox-requirements"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +161,7 @@ class Switches:
 @dataclass(frozen=True, slots=True)
 class Rules:
     codes: Mapping[int, CodeRule]
+    messages: Mapping[str, MessageRule]  #: by kind and variant
     switches: Switches
     units: tuple[Unit, ...]
     profiles: Mapping[str, Profile]
@@ -117,6 +170,8 @@ class Rules:
         """The profile by its name or by the model of a card; generic if none fits."""
         parts = {part.upper() for part in re.split(r"[^0-9A-Za-z]+", box)}
         for profile in self.profiles.values():
+            if profile.nvswitch and parts & _WITHOUT_SWITCH:
+                continue
             if profile.name.upper() in parts or parts & set(profile.models):
                 return profile
         return self.profiles["generic"]
@@ -128,6 +183,7 @@ def parse_rules(codes: str, nvlink5: str, profiles: str) -> Rules:
         table, units, boxes = yaml.safe_load(codes), yaml.safe_load(nvlink5), yaml.safe_load(profiles)
         out = Rules(
             codes={code: _code(code, entry, table["classes"]) for code, entry in table["xid"].items()},
+            messages={name: _message(name, entry) for name, entry in table["kernel"].items()},
             switches=Switches(
                 **{
                     name: frozenset(int(code) for code in table["sxid"][name])
@@ -139,10 +195,17 @@ def parse_rules(codes: str, nvlink5: str, profiles: str) -> Rules:
         )
     except yaml.YAMLError as e:
         raise BadRules(f"invalid YAML: {' '.join(str(e).split())}") from None
-    except (AttributeError, KeyError, TypeError) as e:
+    except BadRules:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as e:
         raise BadRules(f"wrong form: {e}") from None
-    if "generic" not in out.profiles:
-        raise BadRules("profiles: generic is missing")
+    for what, missing in (
+        ("xid", {LOST, UNCONTAINED, GSP_TIMEOUT} - set(out.codes)),
+        ("kernel", MESSAGES - set(out.messages)),
+        ("profiles", {"generic"} - set(out.profiles)),
+    ):
+        if missing:
+            raise BadRules(f"{what}: {', '.join(str(one) for one in sorted(missing))} is missing")
     return out
 
 
@@ -154,15 +217,27 @@ def _code(code: int, entry: Mapping[str, Any], classes: Mapping[str, Mapping[str
     except KeyError as e:
         raise BadRules(f"xid {code}: no class {e}") from None
     values["recovery"] = _driver(code, values.get("recovery"))
-    for key, kind in (("severity", Severity), ("blame", Blame), ("scope", Scope), ("action", Action), ("also", Action)):
-        if key in values:
-            values[key] = _word(f"xid {code}: {key}", values[key], kind)
     if values.get("workflow", "") not in WORKFLOWS | {""}:
         raise BadRules(f"xid {code}: unknown workflow {values['workflow']}")
     try:
-        return CodeRule(code=code, **values)
+        return CodeRule(code=code, **_with_enums(f"xid {code}", values))
     except TypeError as e:
         raise BadRules(f"xid {code}: {e}") from None
+
+
+def _message(name: str, entry: Mapping[str, Any]) -> MessageRule:
+    if name not in MESSAGES:
+        raise BadRules(f"kernel: {name}: no kind of message")
+    try:
+        return MessageRule(**_with_enums(f"kernel: {name}", entry))
+    except TypeError as e:
+        raise BadRules(f"kernel: {name}: {e}") from None
+
+
+def _with_enums(what: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry with members of the enumerations of a finding in place of their texts."""
+    kinds = {"severity": Severity, "blame": Blame, "scope": Scope, "action": Action, "also": Action}
+    return {key: _member(f"{what}: {key}", value, kinds[key]) if key in kinds else value for key, value in entry.items()}
 
 
 def _driver(code: int, text: str | None) -> int | None:
@@ -173,7 +248,7 @@ def _driver(code: int, text: str | None) -> int | None:
     return int(text[1:])
 
 
-def _word(what: str, value: Any, kind: Any) -> Any:
+def _member(what: str, value: Any, kind: Any) -> Any:
     try:
         return kind(value)
     except ValueError:
@@ -185,10 +260,16 @@ def _unit(entry: Mapping[str, Any]) -> Unit:
     old, new = (tuple(int(n) for n in entry[key]) for key in ("old", "new"))
     if len(old) != 2 or len(new) != 2:
         raise BadRules(f"xid {entry['xid']}: {entry['names']}: old and new are [mask, value]")
+    for row in rows:
+        if row.bucket not in BUCKETS:
+            raise BadRules(f"xid {entry['xid']}: {entry['names']}: bucket: {row.bucket} is not one of {', '.join(BUCKETS)}")
     return Unit(entry["xid"], tuple(entry["names"]), (old[0], old[1]), (new[0], new[1]), rows)
 
 
 def _profile(name: str, entry: Mapping[str, Any]) -> Profile:
+    for key in ("cards", "nvlinks", "ports", "rate", "slowdown_c", "margin"):
+        if not isinstance(entry.get(key), int | None):
+            raise BadRules(f"profile {name}: {key}: {entry[key]} is no whole number")
     try:
         return Profile(name=name, **{**entry, "models": tuple(model.upper() for model in entry.get("models", ()))})
     except TypeError as e:
