@@ -15,6 +15,7 @@ from hbox_cli.platform.assets import ControlPlane
 from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.kube import MERGE_PATCH, NODES, PODS, KubeClient, cordon, keep_taint, uncordon
 from hbox_common.model import TaintEffect
+from hbox_common.model.annotations import HEALTH_TAINT
 
 from ..chart.rendered import NAMESPACE
 from ..waiting import until
@@ -123,16 +124,27 @@ async def test_of_a_node_only_the_cordon_and_the_pools_taint_are_written(binder:
         ("no labels of nodes", {"metadata": {"labels": {"zone": "b"}}}),
         ("its own and the lock", {"metadata": {"annotations": {"note": "2"}}}),
         ("its own and the lock", {"metadata": {"annotations": {"note": None}}}),
-        ("hbox.io/health alone", {"spec": {"taints": []}}),
-        ("hbox.io/health alone", {"spec": {"taints": [OTHERS_TAINT, {"key": "mine", "effect": "NoExecute"}]}}),
+        *(
+            ("hbox.io/health:PreferNoSchedule alone", {"spec": {"taints": taints}})
+            for taints in (
+                [],
+                [OTHERS_TAINT, {"key": "mine", "effect": "NoExecute"}],
+                [OTHERS_TAINT, {"key": "hbox.io/pool", "effect": "NoExecute"}],
+                [OTHERS_TAINT, {"key": "hbox.io/health", "effect": "NoSchedule"}],
+            )
+        ),
     ):
         with pytest.raises(InvalidRequest, match=words):
             await binder.json("PATCH", NODE, body=body, content_type=MERGE_PATCH)
 
     # What the binder itself does, by its own functions.
     assert await keep_taint(binder, node="n", key="hbox.io/pool", value="a", effect=TaintEffect.NO_SCHEDULE)
+    assert await keep_taint(binder, node="n", key=HEALTH_TAINT, value="degraded", effect=TaintEffect.PREFER_NO_SCHEDULE)
     assert (await cordon(binder, node="n", reason="Xid 79", owner="hbox")).outcome.value == "done"
     assert (await uncordon(binder, node="n", owner="hbox")).outcome.value == "done"
     assert await keep_taint(binder, node="n", key="hbox.io/pool", value=None, effect=TaintEffect.NO_SCHEDULE)
+    assert await keep_taint(binder, node="n", key=HEALTH_TAINT, value=None, effect=TaintEffect.PREFER_NO_SCHEDULE)
     found = await admin.json("GET", NODE)
-    assert OTHERS_TAINT["key"] in [taint["key"] for taint in found["spec"]["taints"]]
+    keys = [taint["key"] for taint in found["spec"]["taints"]]
+    assert OTHERS_TAINT["key"] in keys
+    assert not {"hbox.io/pool", HEALTH_TAINT} & {*keys}
