@@ -411,6 +411,14 @@ def test_a_node_that_part_of_the_work_may_not_use_is_tainted_until_it_is_whole(s
     assert decided(ward.later(100)) == []
 
 
+def test_an_operators_taint_with_the_same_key_and_another_effect_is_left_alone() -> None:
+    theirs = replace(DEGRADED, effect=TaintEffect.NO_SCHEDULE)
+    ward = Ward()
+    assert decided(ward.see(taints=(theirs,))) == []
+    assert decided(ward.step(Judged(N1, Scopes(multi_gpu=False)))) == [("n1", NodeAction.TAINT)]
+    assert decided(ward.see(taints=(theirs, DEGRADED))) == []
+
+
 def test_a_card_alone_or_a_closed_node_is_not_tainted() -> None:
     ward = Ward()
     ward.see()

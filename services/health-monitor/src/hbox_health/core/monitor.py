@@ -40,7 +40,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from hbox_common.events import NodeAction
-from hbox_common.model import CardId, Generation, NodeName, NodeState, Verdict
+from hbox_common.model import CardId, Generation, NodeName, NodeState, TaintEffect, Verdict
 from hbox_common.model.annotations import HEALTH_TAINT
 from hbox_common.model.devices.cardids import numbered
 
@@ -171,7 +171,8 @@ class _Node:
 
     @property
     def shown_taint(self) -> str:
-        return next((taint.value for taint in self.state.taints if taint.key == HEALTH_TAINT), "")
+        ours = HEALTH_TAINT, TaintEffect.PREFER_NO_SCHEDULE
+        return next((taint.value for taint in self.state.taints if (taint.key, taint.effect) == ours), "")
 
     @property
     def wants_closed(self) -> bool:
