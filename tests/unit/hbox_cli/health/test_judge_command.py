@@ -81,6 +81,26 @@ def test_a_kind_that_is_named_is_not_guessed(tmp_path: Path) -> None:
         ("a.yaml", "kind: nvml\ninput: {init: x}\n", "init: a whole number is expected"),
         ("a.yaml", "kind: nvml\ninput: {cards: {1: 7}}\n", "cards: 1: a mapping is expected"),
         ("a.yaml", "kind: nvml\ninput: {cards: {99999: {}}}\n", "more than 64"),
+        (
+            "a.yaml",
+            "kind: nvml\ninput: {cards: {1: {recovery_action: one}}}\n",
+            "a.yaml: input: cards: 1: recovery_action: a number",
+        ),
+        (
+            "a.yaml",
+            "kind: nvml\ninput: {cards: {1: {remapped_rows: {pending: x}}}}\n",
+            "remapped_rows: pending: a number or true",
+        ),
+        ("a.yaml", "kind: nvml\ninput: {all_cards: {fabric: {status: x}}}\n", "all_cards: fabric: status: a number"),
+        ("a.yaml", "kind: nvml\ninput: {inventory: [1], listed: []}\n", "inventory: text is expected"),
+        ("a.yaml", "kind: nvml\ninput: {uptime_s: soon}\n", "uptime_s: a number is expected"),
+        ("a.yaml", "kind: nvml\ninput: {node: 7}\n", "node: a mapping is expected"),
+        ("a.yaml", "kind: nvml\ncontext: {box: [1]}\ninput: {}\n", "context: box: text is expected"),
+        ("a.yaml", "kind: story\ninput: {}\n", "events: a list of mappings with t"),
+        ("a.yaml", "kind: story\ninput: {events: [{t: x}]}\n", "events: a list of mappings with t"),
+        ("a.yaml", "kind: dcgm\ninput: {}\n", "metrics: text is expected"),
+        ("a.yaml", "kind: ib\ncontext: {rate: fast}\ninput: {polls: []}\n", "compute_ports and rate: numbers"),
+        ("a.yaml", "kind: ib\ninput: {polls: [{t: 0, ports: {a: {rate: 400}}}]}\n", "polls: a list of readings"),
         ("a.yaml", "kind: ib\ninput: {polls: 7}\n", "polls: a list of readings"),
         ("a.yaml", "kind: ib\ninput: {polls: [{t: x, ports: {}}]}\n", "polls: a list of readings"),
         ("a.yaml", "kind: ib\ninput: {polls: [{t: 0, ports: {a: 7}}]}\n", "polls: a list of readings"),
@@ -89,6 +109,9 @@ def test_a_kind_that_is_named_is_not_guessed(tmp_path: Path) -> None:
         ("a.yaml", "kind: nccl\ninput: {}\n", "one of output, pairs"),
         ("a.json", '{"gpus": [', "a.json, line 1: invalid JSON"),
         ("a.json", "{}", "a.json, line 1: not a node"),
+        ("a.json", '{"gpus": [7]}', "a.json: gpus: 0: a mapping is expected"),
+        ("a.json", '{"gpus": [{"nvlinks": 18}]}', "a.json: gpus: 0: nvlinks: a list is expected"),
+        ("a.log", "\n", "a.log: the file is empty"),
         ("a.csv", "round,node_a,node_b,busbw_gbs,status\n1,a,b,x,ok\n", "line 2: not a pair test"),
     ],
 )
@@ -98,6 +121,29 @@ def test_an_invalid_file_is_named_with_its_line(tmp_path: Path, name: str, text:
         judged(read_case(path))
     assert message in caught.value.message
     assert status_of(caught.value) is Exit.INVALID
+
+
+def test_values_that_nvml_does_not_have_are_no_faults(tmp_path: Path) -> None:
+    card = "{recovery_action: NOT_SUPPORTED, fabric: NOT_SUPPORTED, nvlinks_active: FUNCTION_NOT_FOUND, remapped_rows: NOT_SUPPORTED}"
+    path = written(tmp_path, "a.yaml", f"kind: nvml\ncontext: {{box: h100}}\ninput: {{cards: {{1: {card}}}}}\n")
+    assert judged(read_case(path))["severity"] == "none"
+
+
+def test_lines_that_only_quote_an_xid_are_counted(tmp_path: Path) -> None:
+    """A stranger sees that the log has such lines, and that none of them is an event of the kernel."""
+    path = written(tmp_path, "a.log", f"[1.0] {XID}\nMay 19 07:08:57 h1 myapp[7]: {XID}\n")
+    answer = judged(read_case(path))
+    assert (answer["action"], answer["ignored"]) == ("reboot", 1)
+    only = judged(read_case(written(tmp_path, "b.log", f"May 19 07:08:57 h1 myapp[7]: {XID}\n")))
+    assert (only["action"], only["ignored"]) == ("none", 1)
+    assert "another sender" in only["why"]
+    assert "ignored" not in judged(read_case(written(tmp_path, "c.log", f"[1.0] {XID}\n")))
+
+
+@pytest.mark.parametrize(("box", "profile"), [("H100", "H100"), ("h10", "generic"), ("", "generic")])
+def test_the_answer_names_the_profile(tmp_path: Path, box: str, profile: str) -> None:
+    path = written(tmp_path, "node.log", f"[1.0] {XID}\n")
+    assert json.loads(CliRunner().invoke(command, ["judge", str(path), "--box", box]).output)["profile"] == profile
 
 
 def test_an_invalid_file_does_not_keep_the_others_from_being_judged(tmp_path: Path) -> None:

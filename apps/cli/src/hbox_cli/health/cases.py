@@ -38,21 +38,46 @@ class Case:
     input: Mapping[str, Any]
     context: Mapping[str, Any] = field(default_factory=dict)
     expect: Mapping[str, Any] = field(default_factory=dict)  #: of a story: its `at` names what is asked, and when
+    file: str = ""
+
+    @property
+    def where(self) -> str:
+        """For messages about an invalid input."""
+        return self.file or self.name
+
+    @property
+    def box(self) -> str:
+        """The kind of box, or the model of its cards. Raises InvalidRequest."""
+        box = self.context.get("box", "")
+        if not isinstance(box, str):
+            raise InvalidRequest(f"{self.where}: context: box: text is expected")
+        return box
 
     def integer(self, key: str) -> int | None:
         """A whole number of the input. Raises InvalidRequest if it is anything else."""
         value = self.input.get(key)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            raise InvalidRequest(f"{self.name}: input: {key}: a whole number is expected")
+            raise InvalidRequest(f"{self.where}: input: {key}: a whole number is expected")
         return value
+
+    def uuids(self, key: str) -> list[str] | None:
+        """UUIDs in the input (a list, or the keys of a mapping), if they are there. Raises InvalidRequest."""
+        where, value = f"{self.where}: input: {key}", self.input.get(key)
+        return None if value is None else [checked(where, one, str) for one in checked(where, value, list, dict)]
+
+    def cards(self, key: str) -> list[str] | int | None:
+        """UUIDs of cards in the input, or how many cards they are. Raises InvalidRequest."""
+        if isinstance(self.input.get(key), str):
+            raise InvalidRequest(f"{self.where}: input: {key}: a number of cards or their UUIDs are expected")
+        return self.integer(key) if isinstance(self.input.get(key), int) else self.uuids(key)
 
     def text(self, key: str) -> str:
         """A text of the input, or its lines; an entry of a journal may be a mapping."""
-        value = self.input[key]
+        value = self.input.get(key)
         if isinstance(value, list):
             value = "\n".join(json.dumps(line) if isinstance(line, dict) else str(line) for line in value)
         if not isinstance(value, str):
-            raise InvalidRequest(f"{self.name}: input: {key}: text is expected")
+            raise InvalidRequest(f"{self.where}: input: {key}: text is expected")
         return value
 
 
@@ -104,12 +129,22 @@ def _case(path: Path, text: str) -> Case:
     if not isinstance(expect, dict):
         raise invalid("expect", "expect: a mapping is expected")
     at = expect.get("at", [])
-    if not isinstance(at, list) or not all(isinstance(entry, dict) and _is_number(entry.get("t")) for entry in at):
+    if not isinstance(at, list) or not all(isinstance(entry, dict) and is_number(entry.get("t")) for entry in at):
         raise invalid("expect", "expect: at: a list of mappings with t is expected")
-    return Case(str(document.get("id", path.stem)), kind, given, context, expect)
+    return Case(str(document.get("id", path.stem)), kind, given, context, expect, str(path))
 
 
-def _is_number(value: Any) -> bool:
+_NAMES = {dict: "a mapping", list: "a list", int: "a number", float: "a number", bool: "true or false", str: "text"}
+
+
+def checked(where: str, value: Any, *kinds: type) -> Any:
+    """The value. Raises InvalidRequest unless it is of one of the kinds; true and false are no numbers."""
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise InvalidRequest(f"{where}: {' or '.join(dict.fromkeys(_NAMES[k] for k in kinds if k in _NAMES))} is expected")
+    return value
+
+
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -134,6 +169,8 @@ def _document(path: Path, text: str) -> Any:
 
 
 def _kind_of(path: Path, text: str) -> str:
+    if not text.strip():
+        raise InvalidRequest(f"{path}: the file is empty; --kind states what it should hold")
     head = text[: 1 << 16]
     if head.lstrip().startswith("{"):
         return "journal" if "_TRANSPORT" in head else "node"

@@ -1,6 +1,7 @@
 """The judgement of one case as a JSON object, with the keys of the case format."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from hbox_health.core.judge.rules import BadRules, Rules
 from hbox_health.core.judge.snapshot import Snapshot, judge_snapshot, lost_cards
 from hbox_health.data import read_rules, shipped_rules
 
-from .cases import Case
+from .cases import Case, is_number
 from .nodes import snapshot_of
 from .story import Story
 
@@ -31,7 +32,7 @@ Answer = dict[str, Any]
 def judged(case: Case, rules: Rules | None = None) -> Answer:
     """What `hbox health judge` prints for the case; rules: the shipped ones. Raises InvalidRequest for an input that its kind does not have."""
     rules = rules or shipped_rules()
-    context = _context(case.context, rules)
+    context = _context(case, rules)
     match case.kind:
         case "xid-line" | "sxid-line":
             answer = _kernel(case, rules, context)
@@ -45,14 +46,19 @@ def judged(case: Case, rules: Rules | None = None) -> Answer:
             answer = _nccl(case, rules, context)
         case _:
             answer = _story(case, rules)
-    return {"id": case.name, "kind": case.kind, **answer}
+    return {"id": case.name, "kind": case.kind, "profile": context.profile.name, **answer}
 
 
 def _story(case: Case, rules: Rules) -> Answer:
+    events = case.input.get("events")
+    if not isinstance(events, list) or not all(isinstance(e, dict) and is_number(e.get("t")) for e in events):
+        raise InvalidRequest(f"{case.where}: input: events: a list of mappings with t is expected")
     try:
         return Story(case.input, case.context, case.expect, rules).play()
-    except (AttributeError, KeyError, TypeError, ValueError) as e:
-        raise InvalidRequest(f"{case.name}: not a story: {type(e).__name__}: {e}") from None
+    except KeyError as e:
+        raise InvalidRequest(f"{case.where}: not a story: {e} is missing") from None
+    except (AttributeError, TypeError, ValueError) as e:
+        raise InvalidRequest(f"{case.where}: not a story: {e}") from None
 
 
 def own_rules(folder: Path) -> Rules:
@@ -63,9 +69,9 @@ def own_rules(folder: Path) -> Rules:
         raise InvalidRequest(str(e)) from None
 
 
-def _context(given: Mapping[str, Any], rules: Rules) -> Context:
-    major = str(given.get("driver", "")).partition(".")[0].lstrip("Rr")
-    return Context(rules.profile(str(given.get("box", "generic"))), driver=int(major) if major.isdigit() else None)
+def _context(case: Case, rules: Rules) -> Context:
+    major = re.match(r"[Rr]?(\d{3})(?!\d)", str(case.context.get("driver", "")))
+    return Context(rules.profile(case.box), driver=int(major[1]) if major else None)
 
 
 def _decision(finding: Finding | None) -> Answer:
@@ -97,13 +103,18 @@ def _short(findings: Sequence[Finding]) -> Answer:
 
 
 def _kernel(case: Case, rules: Rules, context: Context) -> Answer:
-    records = _records(case)
+    kind, text = _log(case)
+    records = _READERS[kind](text)
     judgement = judge(
         [r for r in records if r["kind"] != "gpu-uuid"] + [r for r in records if r["kind"] == "gpu-uuid"], rules, context
     )
     worst = judgement.worst
     out: Answer = {"parse": [{k: v for k, v in r.items() if k != "at"} for r in merged(records)]}
     out |= _decision(worst)
+    if ignored := _mentions(text) - sum(r["kind"] == "xid" for r in records):
+        out["ignored"] = ignored
+        if worst is None:
+            out["why"] = "No event of the kernel; lines that quote an XID have another sender, or a form that is not known."
     out["incidents"] = judgement.incidents
     if judgement.primary:
         out["primary"] = judgement.primary
@@ -118,17 +129,28 @@ def _kernel(case: Case, rules: Rules, context: Context) -> Answer:
     return out | _decoded(records, judgement, rules, context) | _same_as(worst)
 
 
-def _records(case: Case) -> list[Record]:
-    given = case.input
-    if "dev_kmsg" in given:
-        return read_raw(case.text("dev_kmsg"))
-    if "fabricmanager_log" in given:
-        lines = case.text("fabricmanager_log").splitlines()
-        return [{**record, "line": n} for n, line in enumerate(lines, 1) if (record := parse_fabric_manager(line)) is not None]
-    for key in ("kmsg", "journal"):
-        if key in given:
-            return read_text(case.text(key))
-    raise InvalidRequest(f"{case.name}: input: one of kmsg, dev_kmsg, journal, fabricmanager_log is expected")
+def _fabric_manager(text: str) -> list[Record]:
+    found = ((n, parse_fabric_manager(line)) for n, line in enumerate(text.splitlines(), 1))
+    return [{**record, "line": n} for n, record in found if record is not None]
+
+
+_READERS: Mapping[str, Callable[[str], list[Record]]] = {
+    "dev_kmsg": read_raw,
+    "fabricmanager_log": _fabric_manager,
+    "kmsg": read_text,
+    "journal": read_text,
+}
+
+
+def _log(case: Case) -> tuple[str, str]:
+    kind = next((kind for kind in _READERS if kind in case.input), None)
+    if kind is None:
+        raise InvalidRequest(f"{case.where}: input: one of kmsg, dev_kmsg, journal, fabricmanager_log is expected")
+    return kind, case.text(kind)
+
+
+def _mentions(text: str) -> int:
+    return sum("NVRM: Xid (" in line for line in text.splitlines())
 
 
 def _decoded(records: Sequence[Record], judgement: Judgement, rules: Rules, context: Context) -> Answer:
@@ -150,10 +172,12 @@ def _same_as(worst: Finding | None) -> Answer:
 
 def _nvml(case: Case, rules: Rules, context: Context) -> Answer:
     snapshot: Snapshot = snapshot_of(case, rules)
-    profile = rules.profile(str(case.input["node"].get("box", ""))) if "node" in case.input else context.profile
+    profile = context.profile
+    if "node" in case.input and not case.box:
+        profile = rules.profile(str(case.input["node"].get("box", "")))
     findings = judge_snapshot(snapshot, profile)
     worst = max(findings, key=worse, default=None)
-    out = _decision(worst)
+    out: Answer = {"profile": profile.name, **_decision(worst)}
     shown = _short([f for f in findings if f.entity.startswith("gpu:")])
     named = [str(card["uuid"]) for card in snapshot.cards if card.get("named")]
     for uuid in named:
@@ -169,23 +193,17 @@ def _nvml(case: Case, rules: Rules, context: Context) -> Answer:
 
 def _dcgm(case: Case, rules: Rules, context: Context) -> Answer:
     scrape = parse_exporter(case.text("metrics"))
-    given = case.input
     if scrape.model and context.profile.name == "generic":
         context = Context(rules.profile(scrape.model), context.driver)
-    inventory = given.get("inventory")
-    if isinstance(inventory, Mapping):
-        inventory = list(inventory)
-    if inventory is not None and not isinstance(inventory, int | list):
-        raise InvalidRequest(f"{case.name}: input: inventory: a number of cards or their UUIDs are expected")
     findings, absent = judge_exporter(
         scrape,
         rules,
         context,
-        inventory=inventory,
+        inventory=case.cards("inventory"),
         nvml_count=case.integer("nvml_count"),
         empty_for_s=case.integer("empty_for_s"),
     )
-    out: Answer = {"cards_seen": len(scrape.cards)}
+    out: Answer = {"profile": context.profile.name, "cards_seen": len(scrape.cards)}
     if scrape.node:
         out["node"] = scrape.node
     out |= _values(scrape)
@@ -212,10 +230,13 @@ def _values(scrape: Scrape) -> Answer:
 def _ib(case: Case, context: Context) -> Answer:
     polls = case.input.get("polls")
     if not isinstance(polls, list) or not all(map(_is_poll, polls)):
-        raise InvalidRequest(f"{case.name}: input: polls: a list of readings with t and ports is expected")
+        raise InvalidRequest(f"{case.where}: input: polls: a list of readings is expected, with t and ports as texts of sysfs")
+    expected, rate = case.context.get("compute_ports"), case.context.get("rate")
+    if not (expected is None or isinstance(expected, int)) or not (rate is None or is_number(rate)):
+        raise InvalidRequest(f"{case.where}: context: compute_ports and rate: numbers are expected")
     asked = sorted(case.expect.get("at", ()), key=lambda entry: float(entry["t"]))
     out: Answer = {}
-    rails = Rails.of(context.profile, expected=case.context.get("compute_ports"), rate=case.context.get("rate"))
+    rails = Rails.of(context.profile, expected=expected, rate=rate)
     answers: list[Answer] = []
     for poll in polls:
         t = float(poll.get("t", 0))
@@ -238,11 +259,11 @@ def _ib(case: Case, context: Context) -> Answer:
 
 def _is_poll(poll: Any) -> bool:
     ports = poll.get("ports") if isinstance(poll, dict) else None
-    return (
-        isinstance(ports, dict)
-        and isinstance(poll.get("t", 0), int | float)
-        and all(isinstance(p, dict) for p in ports.values())
-    )
+    return isinstance(ports, dict) and is_number(poll.get("t", 0)) and all(map(_is_port, ports.values()))
+
+
+def _is_port(port: Any) -> bool:
+    return isinstance(port, dict) and all(isinstance(port.get(key, ""), str) for key in ("state", "rate", "link_layer"))
 
 
 def _rails_at(rails: Rails, asked: Mapping[str, Any]) -> Answer:
@@ -263,7 +284,7 @@ def _nccl(case: Case, rules: Rules, context: Context) -> Answer:
         try:
             pairs = judge_pairs(parse_pairs(case.text("pairs")))
         except ValueError as e:
-            raise InvalidRequest(f"{case.name}, {e}") from None
+            raise InvalidRequest(f"{case.where}, {e}") from None
         findings = pair_findings(pairs)
         out: Answer = {
             "slow": list(pairs.slow),
@@ -273,9 +294,9 @@ def _nccl(case: Case, rules: Rules, context: Context) -> Answer:
         }
         return out | _decision(max(findings, key=worse, default=None)) | ({"nodes": _short(findings)} if findings else {})
     if "output" not in case.input:
-        raise InvalidRequest(f"{case.name}: input: one of output, pairs is expected")
+        raise InvalidRequest(f"{case.where}: input: one of output, pairs is expected")
     run = parse_nccl(case.text("output"))
     profile = context.profile
     if profile.name == "generic" and run.get("model"):
         profile = rules.profile(str(run["model"]))
-    return {"parse": run, **_decision(judge_run(run, profile))}
+    return {"profile": profile.name, "parse": run, **_decision(judge_run(run, profile))}
