@@ -3,11 +3,14 @@
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from hbox_common.events import HealthReport
+from hbox_agent.health import RESTATED_S
+from hbox_common.bus.streams import LIMITS
+from hbox_common.events import HealthReport, Stream
 from hbox_common.health.report import Fact
 
 from .agent_world import AgentWorld
@@ -127,7 +130,8 @@ async def test_records_from_before_the_agents_start_are_published_once_through_r
         facts = await seen.until("kernel-log", lambda facts: len(facts) >= 3)
         assert [fact.code for fact in facts] == ["48", "63", "64"]
     reports = await seen.reports()
-    assert [fact.seq for report in reports for fact in report.facts] == list(range(1, 1 + sum(len(r.facts) for r in reports)))
+    numbers = [fact.seq for report in reports for fact in report.facts]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert len({report.agent for report in reports}) == 2
 
 
@@ -143,10 +147,32 @@ async def test_another_boot_starts_new_numbers_and_reads_its_log_from_the_beginn
     host.record(XID_48.replace("48", "79"))
     async with world.agent(host_root=host.root, kernel_log=True):
         await seen.until("kernel-log", lambda facts: [fact.code for fact in facts] == ["48", "79"])
-    assert {report.boot_id: min(f.seq for f in report.facts) for report in reversed(await seen.reports())} == {
-        "boot-1": 1,
-        "boot-2": 1,
-    }
+    assert {report.boot_id for report in await seen.reports()} == {"boot-1", "boot-2"}
+
+
+async def test_numbers_rise_also_if_the_broker_has_no_report_of_this_boot_any_more(
+    world: AgentWorld, host: Host, seen: Seen
+) -> None:
+    host.record(XID_48)
+    numbers: list[list[int]] = []
+    for _ in range(2):
+        async with world.agent(host_root=host.root, kernel_log=True):
+            await seen.until("kernel-log", bool)
+        numbers.append([fact.seq for report in await seen.reports() for fact in report.facts])
+        await world.bus._connection.api(f"STREAM.PURGE.{Stream.REPORTS}")
+    before, after = numbers
+    assert after[0] > before[-1]
+
+
+async def test_all_states_are_published_again_before_the_stream_drops_them(
+    world: AgentWorld, host: Host, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert LIMITS[Stream.REPORTS].max_age_s > 2 * RESTATED_S
+    monkeypatch.setattr("hbox_agent.health.RESTATED_S", 1.0)
+    host.write("proc/modules", "nvidia 1 0 - Live 0x0\n")
+    async with world.agent(host_root=host.root, readers={"units": {"every_s": 0.2}}):
+        facts = await seen.until("units", lambda facts: len(facts) >= 3)
+        assert len({repr(fact.value) for fact in facts}) == 1
 
 
 async def test_only_records_of_the_kernel_count(world: AgentWorld, host: Host, seen: Seen) -> None:
@@ -199,6 +225,32 @@ async def test_states_of_cards_are_published_when_they_change_and_after_each_sta
     nvml.says()
     async with world.agent(**settings):
         await seen.until("nvml", lambda facts: len(facts) == 9)
+
+
+def _times(number: int, facts: list[Fact]) -> bool:
+    return [fact.code for fact in facts].count("cards") == number
+
+
+@with_compiler
+@pytest.mark.parametrize("fault", ["nvmlDeviceGetUUID 0 * 15", "nvmlDeviceGetCount_v2 * * =1"])
+async def test_a_restarted_agent_reports_a_card_that_is_lost(
+    world: AgentWorld, host: Host, seen: Seen, nvml: FakeNvml, fault: str
+) -> None:
+    settings = {"host_root": host.root, "nvml": True, "nvml_library": nvml.folder, "nvml_poll_s": 0.2}
+    async with world.agent(**settings):
+        await seen.until("nvml", lambda facts: len(facts) == 3)
+    nvml.says(fault)
+    for agents in (2, 3):
+        async with world.agent(**settings):
+            facts = await seen.until("nvml", partial(_times, agents))
+        last = {(fact.entity, fact.code): fact for fact in facts}
+        node = last["node", "cards"].value
+        inventory, listed = node["inventory"], node["listed"]
+        assert isinstance(inventory, tuple)
+        assert isinstance(listed, tuple)
+        assert (len(inventory), len(listed)) == (2, 1)
+        if "UUID" in fault:
+            assert last[f"gpu:{CARD}", "card"].value["every_call"] == 15
 
 
 @with_compiler

@@ -185,7 +185,7 @@ class NodeWatch:
             self._inventory.cards_known = False
         read_nvml = watch.add(
             Check.NVML,
-            NvmlReader(nvml, self._inventory, on_answer=self._on_nvml),
+            NvmlReader(nvml, self._inventory, cards=watch.reports.cards, on_answer=self._on_nvml),
             self._rule(Check.NVML, on, settings.nvml_poll_s),
         )
         if settings.kernel_log or emulated:

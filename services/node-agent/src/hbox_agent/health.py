@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from hbox_common.bus import Bus
-from hbox_common.clock import new_id, wall_s
+from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.errors import HBoxError, Unavailable
 from hbox_common.events import HealthReport
 from hbox_common.health.report import NODE, Check
@@ -28,6 +28,8 @@ GATHER_S = 0.1
 RETRY_S = 1.0
 #: Windows of repeated events end so often without a further event.
 IDLE_S = 5.0
+#: Seconds between two publications of all states: the stream keeps reports for a day, and a restarted agent continues after the last one.
+RESTATED_S = 6 * 3600.0
 
 _BOOT_ID = Path("proc/sys/kernel/random/boot_id")
 
@@ -58,20 +60,24 @@ class HealthWatch:
         self._readers: list[tuple[Schedule, Reader]] = []
 
     async def resume(self) -> None:
-        """Continue the numbers of the last report of this boot. Waits for the broker."""
+        """Continue after the last report of this boot. If the broker has none, the numbers begin at the milliseconds since the boot, above those of earlier
+        reports, since their reader ignores numbers that it knows. Waits for the broker."""
+        self.reports = Reports(self._node, self._boot_id, self._agent, seq=int(monotonic_s() * 1000))
         while True:
             try:
                 found = await self._bus.last(HealthReport, [(self._node,)])
                 break
             except Unavailable as e:
                 log.info("%s: the last report on health could not be read: %s", self._node, e)
-            except HBoxError as e:  # not readable: its numbers are unknown, and a reader sees that they start again
+            except HBoxError as e:
                 log.warning("%s: the last report on health is not readable: %s", self._node, e)
                 return
             await asyncio.sleep(RETRY_S)
         last = found[0].event if found else None
         if isinstance(last, HealthReport) and last.boot_id == self._boot_id and last.facts:
-            self.reports = Reports(self._node, self._boot_id, self._agent, seq=last.facts[-1].seq, log_seq=last.log_seq)
+            self.reports = Reports(
+                self._node, self._boot_id, self._agent, seq=last.facts[-1].seq, log_seq=last.log_seq, cards=last.cards
+            )
 
     def add(self, check: Check, reader: Reader, rule: ReaderRule) -> Schedule:
         schedule = Schedule(check, rule, asyncio.Event())
@@ -141,8 +147,11 @@ class HealthWatch:
         self.observe([Observation(Check.AGENT, NODE, f"hangs:{check.value}", value, text)])
 
     async def _publish(self) -> NoReturn:
-        problem = ""
+        problem, restated_at = "", monotonic_s()
         while True:
+            if monotonic_s() - restated_at >= RESTATED_S:
+                self.reports.restate()
+                restated_at = monotonic_s()
             try:
                 async with asyncio.timeout(IDLE_S):
                     await self._changed.wait()

@@ -21,6 +21,9 @@ class HealthReport(Event):
     facts: tuple[Fact, ...]
     report_only: tuple[str, ...] = ()  #: checks whose facts are recorded and cause no action
     log_seq: int = -1  #: of the last kernel record whose facts are published; a restarted agent continues after it
+    cards: dict[
+        str, int
+    ] = {}  #: NVML's last index of each card of this boot by uuid, -1 of one that is listed no more; a restarted agent continues with it
 
     @property
     def own_id(self) -> str:

@@ -1,20 +1,20 @@
 """Facts that node-agent reads on a node, for health-monitor to judge. Pure.
 
-An event (a kernel record) is one fact. A state (a card, a port, a unit) is a fact whenever it changes, and once after each start of the agent; it is complete,
-so it replaces the last fact of the same check, entity and code, and a healthy state takes an unhealthy one back.
+An event (a kernel record) is one fact. A state (a card, a port, a unit) is a fact whenever it changes, after each start of the agent and every
+6 h; it is complete, so it replaces the last fact of the same check, entity and code, and a healthy state takes an unhealthy one back.
 
 | check | entity | code | value |
 |---|---|---|---|
 | kernel-log | `gpu:<uuid>`, `gpu:<PCI>` while the uuid is unknown; `switch:<PCI>`; `node` | number of an XID or SXID, else the record's kind | the record |
 | kernel-log | node | `gap` | `from`, `to`: sequence numbers of lost records; an NVML reading follows |
 | nvml | `gpu:<uuid>` | `card` | state of the card, with `pci`, `index` |
-| nvml | node | `cards` | `init`: NVML's code, `count`, `listed`, `inventory`: uuids since the agent's start, `driver`, `problem`, `asking` |
+| nvml | node | `cards` | `init`: NVML's code, `count`, `listed`, `inventory`: uuids of the boot, `driver`, `problem`, `asking` |
 | ports | `rail:<HCA>` | `port` | state of the port, with `pci` |
-| dcgm | `gpu:<uuid>` | `fields` | the exporter's values by field name |
 | units | node | `units` | state by systemd unit and by kernel module |
-| links | node | `kubelet`, `clock`, `filesystem` | state of the link |
-| agent | node | `started` | `version` |
-| agent | node | `hangs` | `reader`, `since`: a reader has not answered in time; `since` 0: it answers again |
+| links | node | `kubelet` | `state`: `answers` or `silent` |
+| agent | node | `started` | `agent`: id of its process |
+| agent | node | `hangs:<reader>` | `reader`, `since`: the reader has not answered in time; `since` 0: it answers again |
+| agent | node | `unread:<reader>` | `reader`, `why`: a right, a device or a file is missing; "": it reads again |
 | agent | node | `lost` | `count`: facts that the agent dropped, because its memory for unpublished facts was full |
 """
 
@@ -41,7 +41,6 @@ class Check(StrEnum):
     KERNEL_LOG = "kernel-log"
     NVML = "nvml"
     PORTS = "ports"
-    DCGM = "dcgm"
     UNITS = "units"
     LINKS = "links"
     AGENT = "agent"
@@ -49,7 +48,7 @@ class Check(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    seq: int  #: per node and boot id, from 1, without gaps; a missing number is a lost report
+    seq: int  #: rises per node and boot id; a missing number is a lost fact
     at: float  #: when the agent read it, in seconds since the epoch
     check: str  #: one of `Check`; of a newer agent another one
     entity: str

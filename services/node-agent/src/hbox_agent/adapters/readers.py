@@ -12,8 +12,8 @@ from hbox_common.health.lines import KernelLog
 from hbox_common.health.nvmlfacts import cards_of
 from hbox_common.health.ports import compute_ports, port_states
 from hbox_common.health.records import Record
-from hbox_common.health.report import NODE, TEXT_BYTES, Check
-from hbox_common.model.bounds import sanitized
+from hbox_common.health.report import MOST_ITEMS, NODE, TEXT_BYTES, Check
+from hbox_common.model.bounds import ID_BYTES, sanitized
 from hbox_common.model.nodenuma import PciDevice
 
 from ..core.kernelfacts import observations
@@ -42,7 +42,6 @@ class Inventory:
     def __init__(self) -> None:
         self.devices: tuple[PciDevice, ...] = ()
         self.cards: dict[str, str] = {}  #: uuid by PCI address without function
-        self.uuids: set[str] = set()  #: of all cards since the agent's start
         self.cards_known = True  #: False until NVML was read for the first time
 
     @property
@@ -98,13 +97,15 @@ class NvmlSource(Protocol):
 
 
 class NvmlReader:
-    """States of cards. A card that is listed no more, or that states no uuid, is in `inventory` and not in `listed`."""
+    """States of cards. A card that is listed no more, or that states no uuid, is in `inventory` and not in `listed`. `cards`: NVML's last index of each card of
+    this boot by uuid, -1 of one that is listed no more; the reader changes it."""
 
-    def __init__(self, nvml: NvmlSource, inventory: Inventory, *, on_answer: Callable[[Answer], None]) -> None:
-        self._nvml, self._inventory, self._on_answer = nvml, inventory, on_answer
+    def __init__(
+        self, nvml: NvmlSource, inventory: Inventory, *, cards: dict[str, int], on_answer: Callable[[Answer], None]
+    ) -> None:
+        self._nvml, self._inventory, self._cards, self._on_answer = nvml, inventory, cards, on_answer
         self._inforom_at = -_INFOROM_S
         self._inforom: dict[str, object] = {}
-        self._uuids: dict[int, str] = {}
 
     async def read(self) -> Sequence[Observation]:
         verify = monotonic_s() - self._inforom_at >= _INFOROM_S
@@ -116,25 +117,29 @@ class NvmlReader:
         node, cards = cards_of(answer.lines, problem=answer.problem)
         if verify and "problem" not in node:
             self._inforom_at = monotonic_s()
+        # A lost card answers nothing, and keeps its index until the driver is loaded again.
         named = {uuid for uuid, _ in cards}
+        unnamed = {index: uuid for uuid, index in self._cards.items() if uuid not in named}
         found: list[Observation] = []
+        indices: dict[str, int] = {}
         for stated, state in cards:
-            index = state["index"]
-            before = self._uuids.get(index, "")
-            # A lost card answers nothing, and keeps its index until the driver is loaded again.
-            uuid = stated or ("" if before in named else before)
+            uuid = sanitized(stated, ID_BYTES) or unnamed.get(state["index"], "")
             if not uuid:
                 continue
-            self._uuids[index] = uuid
+            indices[uuid] = state["index"]
             if "inforom_validate" in state:
                 self._inforom[uuid] = state["inforom_validate"]
             elif uuid in self._inforom:
                 state["inforom_validate"] = self._inforom[uuid]
-            self._inventory.uuids.add(uuid)
             if "pci" in state:
                 self._inventory.cards = {p: u for p, u in self._inventory.cards.items() if u != uuid} | {state["pci"]: uuid}
             found.append(Observation(Check.NVML, f"gpu:{uuid}", "card", state))
-        value = {**node, "inventory": sorted(self._inventory.uuids)}
+        if "problem" not in node:
+            self._cards.update(dict.fromkeys(self._cards, -1))
+        self._cards.update(indices)
+        for uuid in list(self._cards)[: max(0, len(self._cards) - MOST_ITEMS)]:
+            del self._cards[uuid]
+        value = {**node, "inventory": sorted(self._cards)}
         return [Observation(Check.NVML, NODE, "cards", value, node.get("problem", "")), *found]
 
 

@@ -1,13 +1,14 @@
 """Which facts of a node are published, in which reports. Pure.
 
-A state is published when it differs from the last one of its check, entity and code. An event is published each time; of more than MOST_REPEATED in
-WINDOW_S that are about the same entity and code the further ones become one fact with their `count`. While no report can be published, the newest
-MOST_EVENTS events and the last value of each state are kept; how many events were dropped is a fact, too.
+A state is published when it differs from the last one of its check, entity and code, and after `restate`. An event is published each time; of more than
+MOST_REPEATED in WINDOW_S that are about the same entity and code the further ones become one fact with their `count`. While no report can be published, the
+newest MOST_EVENTS events and the last value of each state are kept; how many events were dropped is a fact, too.
 """
 
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import msgspec
@@ -54,11 +55,21 @@ class _Window:
 
 
 class Reports:
-    """`seq`: of the node's last published fact in this boot; `log_seq`: of the last kernel record that was read."""
+    """`seq`: of the node's last published fact in this boot; `log_seq`: of the last kernel record that was read; `cards`: as in HealthReport, kept by NVML's
+    reader."""
 
-    def __init__(self, node: NodeName, boot_id: str, agent: str, *, seq: int = 0, log_seq: int = -1) -> None:
+    def __init__(
+        self,
+        node: NodeName,
+        boot_id: str,
+        agent: str,
+        *,
+        seq: int = 0,
+        log_seq: int = -1,
+        cards: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         self._node, self._boot_id, self._agent, self._seq = node, boot_id, agent, seq
-        self.log_seq = log_seq
+        self.log_seq, self.cards = log_seq, dict(cards)
         self.report_only: tuple[str, ...] = ()
         self._stated: dict[_Key, tuple[dict[str, Value], str]] = {}
         self._states: dict[_Key, Fact] = {}
@@ -138,7 +149,7 @@ class Reports:
             self._covered = self.log_seq
         self._open = HealthReport(
             node=self._node, boot_id=self._boot_id, agent=self._agent, facts=numbered, report_only=self.report_only,
-            log_seq=self._covered,
+            log_seq=self._covered, cards=dict(self.cards),
         )  # fmt: skip
         return self._open
 
@@ -148,5 +159,5 @@ class Reports:
         self._seq, self._open = self._open.facts[-1].seq, None
 
     def restate(self) -> None:
-        """All states are published again: the broker lost its stream."""
+        """Publish all states again when they are next read."""
         self._stated.clear()
