@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from hbox_common.health.nvmlfacts import card_state
 from hbox_health.core.judge.finding import Finding, Scope
 from hbox_health.core.judge.snapshot import Snapshot, fabric_flags, judge_snapshot, lost_cards
 from hbox_health.data import shipped_rules
@@ -169,3 +170,41 @@ def test_the_health_mask_has_fields_of_two_bits() -> None:
         "incorrect_configuration": 0,
     }
     assert fabric_flags(0x500)["incorrect_configuration"] == 5
+
+
+#: What node-agent's reader returns for an H100 card that is well.
+RAW: dict[str, Any] = {
+    "index": 3, "address": "00000000:4E:00.0", "recovery_action": 0, "remapped": [0, 0, 0, 0], "histogram": [640, 0, 0, 0, 0], "sram": [0, 0, 0],
+    "ecc_dbe_volatile": 0, "reasons": 4, "persistence": 1, "tlimit_margin": 48, "slowdown_tlimit": -2, "links": [[n, "switch"] for n in range(18)],
+    "mig": [0, 0], "ecc": [1, 1], "fabric": {"state": 3, "status": 0, "health": 0}, "pcie_width": 16, "pcie_width_max": 16,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("raw", "found"),
+    [
+        ({}, []),
+        ({"recovery_action": 3}, ["recovery-action"]),
+        ({"remapped": [0, 1, 1, 0]}, ["row-pending"]),
+        ({"histogram": [639, 0, 0, 0, 1]}, ["histogram"]),
+        ({"sram": [5, 0, 1]}, ["sram"]),
+        ({"ecc_dbe_volatile": 1}, ["dbe"]),
+        ({"repair": [0, 1]}, ["repair-pending"]),
+        ({"unrepairable_memory": 1}, ["unrepairable"]),
+        ({"inforom_validate": 14}, ["inforom"]),
+        ({"persistence": 0}, ["persistence"]),
+        ({"ecc": [0, 0]}, ["ecc"]),
+        ({"reasons": 0x80}, ["clocks"]),
+        ({"pcie_width": 8}, ["pcie"]),
+        ({"links": [[n, "switch" if n else ""] for n in range(18)]}, ["nvlink"]),
+        ({"mig": [1, 1], "links": [[n, ""] for n in range(18)], "fabric": {"error": 3}}, []),
+        ({"fabric": {"state": 2, "status": 0, "health": 0}}, ["manager"]),
+        ({"fabric": {"state": 3, "status": 0, "health": 1}}, ["fabric"]),
+        ({"tlimit_margin": -3}, ["margin"]),
+        ({"lost": True}, ["return-15"]),
+    ],
+)
+def test_the_state_of_a_card_as_an_agent_publishes_it_is_judged(raw: dict[str, Any], found: list[str]) -> None:
+    """Reader and judge agree on the names of all values."""
+    state = {"uuid": UUIDS[3], **card_state({**RAW, **raw})}
+    assert [finding.code for finding in judge_snapshot(Snapshot(cards=[state]), RULES.profile("H100"))] == found

@@ -26,14 +26,16 @@ HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE = 0x8, 0x40, 0x80
 
 #: Times in a row that a reading has to show a fault. A reading that does not state how often it was seen counts as confirmed.
 POLLS = {"lost": 2, "nvlink": 2, "clocks": 3, "margin": 3, "pcie": 3, "hang": 3}
-#: A call of NVML that takes longer hangs.
+#: A call of NVML that takes longer hangs; DCGM's own hung for 45 s (https://github.com/NVIDIA/DCGM/issues/313).
 DEADLINE_S = 10.0
-#: After a boot the fabric manager needs some minutes.
+#: After a boot the fabric manager needs some minutes. Our choice, as are the numbers of readings above.
 FABRIC_BOOT_S = 600.0
-#: Single-bit errors a day; the total states nothing.
+#: Single-bit errors a day (our choice); the total states nothing.
 SBE_A_DAY = 1000.0
-#: All rows that a card can remap.
+#: All rows that a card can remap (NVIDIA's memory error management).
 ROWS = 512
+#: Errors of the SRAM where the driver has no flag for them (https://github.com/scitix/sichek).
+SRAM_ERRORS = 4
 
 _FABRIC_STATES = {0: "not-supported", 1: "not-started", 2: "in-progress", 3: "completed"}
 _INCORRECT = {
@@ -60,6 +62,12 @@ class Snapshot:
     maintenance: bool = False  #: an operator's, or a reset of ours
     dcgm: str | None = None
     polls: int | None = None
+
+    @property
+    def known(self) -> int | None:
+        """How many cards were known before."""
+        known = self.inventory
+        return known if known is None or isinstance(known, int) else len(known)
 
 
 def judge_snapshot(snapshot: Snapshot, profile: Profile) -> list[Finding]:
@@ -91,42 +99,39 @@ def lost_cards(snapshot: Snapshot) -> list[str]:
 
 
 def _init(snapshot: Snapshot) -> list[Finding]:
-    known = snapshot.inventory if isinstance(snapshot.inventory, int) else len(snapshot.inventory or ())
-    if snapshot.init in {NO_LIBRARY, NOT_LOADED} and snapshot.inventory is not None and not known:
+    if snapshot.init in {NO_LIBRARY, NOT_LOADED} and snapshot.known == 0:
         return []  # a node without cards
 
-    def decided(severity: Severity, blame: Blame, action: Action, why: str) -> list[Finding]:
-        return [Finding("node", "nvml", f"init-{snapshot.init}", severity, blame, Scope.NODE, action, NVML, why)]
-
-    match snapshot.init:
-        case 18:
-            why = "The driver was replaced under the loaded module: only a restart makes both fit."
-            return decided(Severity.FATAL_NODE, Blame.OPERATOR, Action.REBOOT, why)
-        case 9:
-            return decided(Severity.FATAL_NODE, Blame.SOFTWARE, Action.CORDON, "The driver is not loaded.")
-        case 12:
-            return decided(Severity.FATAL_NODE, Blame.SOFTWARE, Action.CORDON, "The driver's library is not installed.")
-        case 15:
-            return decided(Severity.FATAL_NODE, Blame.HARDWARE, Action.REBOOT, "A card is lost; NVML does not start.")
-        case 4:
-            return decided(Severity.MISCONFIGURED, Blame.OPERATOR, Action.REPORT, "The agent may not read NVML.")
-    return decided(
-        Severity.UNKNOWN,
-        Blame.UNKNOWN,
-        Action.REPORT,
-        f"NVML does not start (return code {snapshot.init}): the cards are unknown.",
+    severity, blame, action, why = _INIT.get(
+        snapshot.init,
+        (
+            Severity.UNKNOWN,
+            Blame.UNKNOWN,
+            Action.REPORT,
+            f"NVML does not start (return code {snapshot.init}): the cards are unknown.",
+        ),
     )
+    return [Finding("node", "nvml", f"init-{snapshot.init}", severity, blame, Scope.NODE, action, NVML, why)]
+
+
+#: What a return code of nvmlInit means for the node.
+_INIT = {
+    MISMATCH: (
+        Severity.FATAL_NODE,
+        Blame.OPERATOR,
+        Action.REBOOT,
+        "The driver was replaced under the loaded module: only a restart makes both fit.",
+    ),
+    NOT_LOADED: (Severity.FATAL_NODE, Blame.SOFTWARE, Action.CORDON, "The driver is not loaded."),
+    NO_LIBRARY: (Severity.FATAL_NODE, Blame.SOFTWARE, Action.CORDON, "The driver's library is not installed."),
+    LOST: (Severity.FATAL_NODE, Blame.HARDWARE, Action.REBOOT, "A card is lost; NVML does not start."),
+    NO_PERMISSION: (Severity.MISCONFIGURED, Blame.OPERATOR, Action.REPORT, "The agent may not read NVML."),
+}
 
 
 def _missing(snapshot: Snapshot, profile: Profile) -> Iterator[Finding]:
     lost = [uuid for uuid in lost_cards(snapshot) if snapshot.listed is not None and uuid not in snapshot.listed]
-    known = (
-        snapshot.inventory
-        if isinstance(snapshot.inventory, int)
-        else None
-        if snapshot.inventory is None
-        else len(snapshot.inventory)
-    )
+    known = snapshot.known
     now = snapshot.count if snapshot.count is not None else None if snapshot.listed is None else len(snapshot.listed)
     if lost or (known is not None and now is not None and now < known):
         number = len(lost) or (known or 0) - (now or 0)
@@ -168,16 +173,9 @@ def _units(snapshot: Snapshot, profile: Profile) -> Iterator[Finding]:
             )
     if snapshot.modules.get("nvidia_peermem") is False:
         why = "nvidia_peermem is not loaded: transfers between cards and adapters go through memory."
+        action = Action.LOAD_MODULE
         yield Finding(
-            "node",
-            "module",
-            "nvidia_peermem",
-            Severity.MISCONFIGURED,
-            Blame.SOFTWARE,
-            Scope.NODE,
-            Action.LOAD_MODULE,
-            REQUIREMENTS,
-            why,
+            "node", "module", "nvidia_peermem", Severity.MISCONFIGURED, Blame.SOFTWARE, Scope.NODE, action, REQUIREMENTS, why
         )
 
 
@@ -287,8 +285,8 @@ def _ecc(card: Card, entity: str) -> Iterator[Finding]:
             Action.REPLACE,
             "The driver's flag for errors of the SRAM is set: return the card.",
         )
-    elif sram >= 4 and flag is not False:
-        why = f"{sram:g} errors of the SRAM, and the driver has no flag for it; sichek returns a card at 4."
+    elif sram >= SRAM_ERRORS and flag is not False:
+        why = f"{sram:g} errors of the SRAM, and the driver has no flag for it; sichek returns a card at {SRAM_ERRORS}."
         yield _memory(entity, "sram", Severity.DEGRADED, Action.TICKET, why)
     elif sram:
         yield _memory(
@@ -361,9 +359,9 @@ def _clocks(card: Card, entity: str) -> Iterator[Finding]:
 def _pcie(card: Card, entity: str) -> Iterator[Finding]:
     """Width always; generation only under load: an idle link lowers it by design."""
     pcie = card.get("pcie")
-    if not isinstance(pcie, Mapping):
-        return
-    narrow = _number(pcie.get("cur_width")) < _number(pcie.get("max_width"))
+    if not isinstance(pcie, Mapping):  # as node-agent publishes it
+        pcie = {"cur_width": card.get("pcie_width"), "max_width": card.get("pcie_width_max")}
+    narrow = 0 < _number(pcie.get("cur_width")) < _number(pcie.get("max_width"))
     slow = bool(card.get("load")) and _number(pcie.get("cur_gen")) < _number(pcie.get("max_gen"))
     if (narrow or slow) and _confirmed(card.get("polls"), "pcie"):
         what = (
@@ -371,17 +369,8 @@ def _pcie(card: Card, entity: str) -> Iterator[Finding]:
             if narrow
             else f"generation {pcie.get('cur_gen')} of {pcie.get('max_gen')}"
         )
-        yield Finding(
-            entity,
-            "nvml",
-            "pcie",
-            Severity.DEGRADED,
-            Blame.HARDWARE,
-            Scope.GPU,
-            Action.TICKET,
-            REQUIREMENTS,
-            f"The PCIe link runs with {what}.",
-        )
+        why = f"The PCIe link runs with {what}."
+        yield Finding(entity, "nvml", "pcie", Severity.DEGRADED, Blame.HARDWARE, Scope.GPU, Action.TICKET, REQUIREMENTS, why)
 
 
 _CHECKS: tuple[Callable[[Card, str], Iterator[Finding]], ...] = (
