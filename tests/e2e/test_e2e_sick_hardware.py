@@ -1,4 +1,5 @@
-"""A card breaks while a gang runs on it: it is excluded, the gang ends whole and starts elsewhere, its neighbour stays, and the card returns when it is well.
+"""Hardware breaks while jobs run on it. A card falls off the bus: the gang on it ends whole and starts on other nodes, its neighbours stay, and the node is
+used again after a boot. A contained memory error takes one card, and no pod leaves. An error of a program takes nothing.
 
 The nodes' agents read the hardware of emulated nodes; health-monitor and ledger are killed on the way.
 """
@@ -23,8 +24,8 @@ from .traced_jobs import pod
 
 pytestmark = pytest.mark.e2e
 
-SPACE, WIDE = "default", 5
-FAST = {"HBOX_NVML_POLL_S": "0.5"}
+SPACE, WIDE, NAMES = "default", 5, ("n0", "n1", "n2")
+FAST = {"HBOX_NVML_POLL_S": "0.5", "HBOX_VALIDATED_S": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +76,23 @@ def killed(platform: Up, service: str) -> None:
     until(lambda: platform.pids()[service] != before, timeout_s=30, what=f"another {service}")
 
 
+def incidents(platform: Up, *more: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """By entity and state."""
+    return {(one["entity"], one["state"]): one for one in platform.json("health", "incidents", *more)["items"]}
+
+
+def hardware_of(platform: Up, name: str) -> tuple[NodeHardware, dict[str, str]]:
+    """The emulated hardware of a node with healthy cards, and their addresses by uuid."""
+    uuids = [card["uuid"] for card in platform.json("node", "show", name)["cards"]]
+    addresses = {uuid: f"0000:{0x18 + place:02x}:00.0" for place, uuid in enumerate(uuids)}
+    hardware = NodeHardware(platform.state / "kubelets" / name)
+    hardware.cards(addresses)
+    return hardware, addresses
+
+
 async def test_a_gang_on_a_broken_card_restarts_elsewhere_and_its_neighbours_go_on(platform: Up) -> None:
     async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
-        for name in ("n0", "n1"):
+        for name in NAMES:
             box = TraceNode(name, cpu_milli=64_000, memory_mib=512 * 1024, cards=8, model="NVIDIA-H100-80GB-HBM3")
             await client.json("POST", NODES.path(), body=node_manifest(box, now="2026-01-01T00:00:00Z"))
         group = {
@@ -88,16 +103,16 @@ async def test_a_gang_on_a_broken_card_restarts_elsewhere_and_its_neighbours_go_
         }
         await client.json("POST", PODGROUPS.path(SPACE), body=group)
         await submit(client, "train", WIDE)
+        where = await until_placed(client, "train-0", "train-1")
+        assert where["train-0"] != where["train-1"], "no node has room for both"
+        home = where["train-0"]
         for name in ("next", "stays"):
             notes = {"on_sick_hardware": "ignore"} if name == "stays" else {}
-            await client.json("POST", PODS.path(SPACE), body=member(name, "", 1, **notes))
-        where = await until_placed(client, "train-0", "train-1", "next", "stays")
-        assert {where["train-0"], where["train-1"]} == {"n0", "n1"}, "no node has room for both"
-        home = where["train-0"]
-        hardware = NodeHardware(platform.state / "kubelets" / home)
-        uuids = [card["uuid"] for card in platform.json("node", "show", home)["cards"]]
-        addresses = {uuid: f"0000:{0x18 + place:02x}:00.0" for place, uuid in enumerate(uuids)}
-        hardware.cards(addresses)
+            body = member(name, "", 1, **notes)
+            body["spec"]["nodeSelector"] = {"kubernetes.io/hostname": home}
+            await client.json("POST", PODS.path(SPACE), body=body)
+        await until_placed(client, "train-0", "train-1", "next", "stays")
+        hardware, addresses = hardware_of(platform, home)
         victim = sorted(await cards_of(client, "train-0"))[0]
         sick = victim.partition(":")[2]
         hardware.card(sick, lost=True)
@@ -113,17 +128,39 @@ async def test_a_gang_on_a_broken_card_restarts_elsewhere_and_its_neighbours_go_
             while not await left():  # noqa: ASYNC110  asks the API server
                 await asyncio.sleep(0.1)
         await submit(client, "train", WIDE)
-        await until_placed(client, "train-0", "train-1", "next", "stays")
-        assert victim not in await cards_of(client, "train-0") | await cards_of(client, "train-1")
+        where = await until_placed(client, "train-0", "train-1", "next", "stays")
+        assert home not in {where["train-0"], where["train-1"]}
+        assert where["next"] == where["stays"] == home
         killed(platform, "health-monitor")
-        [incident] = platform.json("health", "incidents")["items"]
-        assert (incident["entity"], incident["kind"], incident["state"]) == (victim, "gpu-lost", "confirmed")
+        [incident] = incidents(platform).values()
+        assert (incident["entity"], incident["kind"], incident["action"]) == ("node", "node-fault", "reboot")
         hardware.card(sick)
+        hardware.boot()
         until(lambda: victim not in bad_cards(platform, home), timeout_s=30, what="the card's return")
-        [incident] = platform.json("health", "incidents", "--all")["items"]
-        assert incident["state"] == "closed"
+        assert ("node", "closed") in incidents(platform, "--all")
+        assert incidents(platform) == {}
         receipts = platform.json("why", "--evicted", "train")
         assert f"{sick} of node {home} is sick" in str(receipts)
+        assert platform.json("audit")["faults"] == []
+
+
+async def test_a_contained_memory_error_takes_its_card_and_an_error_of_a_program_takes_nothing(platform: Up) -> None:
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        where = await until_placed(client, "train-0", "train-1")
+        home = where["train-1"]
+        hardware, addresses = hardware_of(platform, home)
+        mine = sorted(card.partition(":")[2] for card in await cards_of(client, "train-1"))
+        xid = "NVRM: Xid (PCI:{}): {}, pid=7, name=python, {}"
+        program = "Graphics SM Warp Exception on (GPC 0, TPC 0, SM 0): Illegal Address"
+        hardware.kernel(xid.format(addresses[mine[0]][:-2], 13, program))
+        hardware.kernel(xid.format(addresses[mine[1]][:-2], 94, "Contained memory error."))
+        until(lambda: bad_cards(platform, home) == [f"gpu:{mine[1]}"], timeout_s=30, what="a verdict")
+        found = incidents(platform)
+        assert {(entity.partition(":")[0], one["code"], one["blame"]) for (entity, _), one in found.items()} == {
+            ("gpu", "94", "hardware"),
+            ("job", "13", "user"),
+        }
+        assert await until_placed(client, "train-0", "train-1") == where, "no pod leaves"
         assert platform.json("audit")["faults"] == []
 
 

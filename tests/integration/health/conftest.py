@@ -1,4 +1,4 @@
-"""health-monitor on a real broker, with the topology-collector, agents and the binder played by the test."""
+"""health-monitor on a real broker, with the topology-collector, agents, the ledger and the binder played by the test."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -10,8 +10,31 @@ from typing import Any
 import pytest
 
 from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
-from hbox_common.events import Event, HealthChanged, HealthVerdict, NodeDecided, NodeStateChanged
-from hbox_common.model import Generation, NodeName, NodeState, Verdict
+from hbox_common.events import (
+    ClaimsAsked,
+    ClaimsChanged,
+    ClaimsPage,
+    Event,
+    HealthChanged,
+    HealthVerdict,
+    NodeDecided,
+    NodeStateChanged,
+)
+from hbox_common.model import (
+    CardId,
+    CardSlice,
+    Claim,
+    ClaimId,
+    ClaimState,
+    Generation,
+    JobId,
+    NodeName,
+    NodeState,
+    PlanId,
+    PodUid,
+    QueueName,
+    Verdict,
+)
 from hbox_common.runtime import Health
 from hbox_health.app import run
 from hbox_health.settings import HealthSettings
@@ -27,6 +50,8 @@ class HealthWorld:
     verdicts: list[Verdict] = field(default_factory=list)
     decisions: list[NodeDecided] = field(default_factory=list)
     events: list[HealthChanged] = field(default_factory=list)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    index: int = 0
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator["HealthWorld"]:
@@ -42,6 +67,7 @@ class HealthWorld:
 
         types: list[type[Event]] = [HealthVerdict, NodeDecided, HealthChanged]
         ears = [asyncio.create_task(self.bus.follow([t], hear, start=Start.ALL)) for t in types]
+        ears.append(asyncio.create_task(self.bus.serve(ClaimsAsked, self._claims)))
         yield self
         for ear in ears:
             ear.cancel()
@@ -58,6 +84,22 @@ class HealthWorld:
         service.cancel()
         with suppress(asyncio.CancelledError):
             await service
+
+    async def _claims(self, _: ClaimsAsked) -> AsyncIterator[Event]:
+        yield ClaimsPage(epoch=1, index=self.index, frozen=False, claims=tuple(self.claims.values()))
+
+    async def run_pod(self, name: str, *cards: CardId, node: str = "n1", queue: str = "q", ends: bool = False) -> None:
+        """A pod of a job of its own, as the ledger reports it."""
+        claim = Claim(
+            ClaimId(name), PodUid(name), "lab", name, JobId(f"lab/{name}"), PlanId(""), QueueName(queue), 0, NodeName(node), {},
+            tuple(CardSlice(-1, 100, 0, card=card) for card in cards), ClaimState.VOID if ends else ClaimState.POSTED,
+        )  # fmt: skip
+        self.index += 1
+        if ends:
+            del self.claims[name]
+        else:
+            self.claims[name] = claim
+        await self.bus.publish(ClaimsChanged(epoch=1, previous=self.index - 1, index=self.index, claims=(claim,)), "0")
 
     async def show(self, name: str = "n1", **facts: Any) -> None:
         base: dict[str, Any] = {"uid": name, "generation": Generation(1), "ready": True}

@@ -1,19 +1,23 @@
 """Reports of agents become incidents, verdicts and requests of evictions, on a real broker and database."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
+from hbox_common.errors import Unavailable
 from hbox_common.events import Event, HealthEvictionAsked, HealthReport, HealthVerdict, IncidentChanged
 from hbox_common.health.report import Check, Fact
 from hbox_common.model import Card, Incident, IncidentState, NodeName, Verdict
 from hbox_common.model.devices import card_id
 from hbox_common.model.sickhardware import SickPolicy
 from hbox_health import metrics
+from hbox_health.adapters.incidentstore import IncidentStore
+from hbox_health.core.judge.memory import Memory
 
 from ...waiting import until
 from .conftest import HealthWorld
@@ -27,7 +31,7 @@ def card(index: int) -> Card:
 
 
 @dataclass
-class Heard:
+class Published:
     incidents: dict[str, list[Incident]] = field(default_factory=dict)
     asked: list[HealthEvictionAsked] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
@@ -48,12 +52,12 @@ class Heard:
 
 
 @asynccontextmanager
-async def listening(bus: Bus) -> AsyncIterator[Heard]:
-    heard = Heard()
+async def listening(bus: Bus) -> AsyncIterator[Published]:
+    seen = Published()
     kinds: tuple[list[type[Event]], ...] = ([IncidentChanged], [HealthEvictionAsked, HealthVerdict])
-    tasks = [asyncio.create_task(bus.follow(types, heard.take, start=Start.ALL)) for types in kinds]
+    tasks = [asyncio.create_task(bus.follow(types, seen.take, start=Start.ALL)) for types in kinds]
     try:
-        yield heard
+        yield seen
     finally:
         for task in tasks:
             task.cancel()
@@ -67,67 +71,172 @@ class Agent:
         self.broker, self.seq = broker, 0
 
     async def report(self, *values: tuple[str, int], node: NodeName = NODE, on: str = "", boot: str = "b1") -> None:
-        facts = []
-        for entity, action in values:
-            self.seq += 1
-            facts.append(Fact(self.seq, 5.0, Check.NVML, entity, "card", {"recovery_action": action}))
+        await self.send(*(self.fact(entity, recovery_action=action) for entity, action in values), node=node, on=on, boot=boot)
+
+    def fact(self, entity: str, check: Check = Check.NVML, name: str = "card", /, **value: Any) -> Fact:
+        self.seq += 1
+        return Fact(self.seq, 5.0, check, entity, name, value)
+
+    async def send(self, *facts: Fact, node: NodeName = NODE, on: str = "", boot: str = "b1") -> None:
         async with Bus.connect(self.broker.url, name="node-agent", instance="a") as bus:
-            await bus.publish(HealthReport(node=node, boot_id=boot, agent="a", facts=tuple(facts)), on or node)
+            await bus.publish(HealthReport(node=node, boot_id=boot, agent="a", facts=facts), on or node)
 
 
 async def test_a_sick_card_is_judged_stored_and_excluded_and_its_jobs_are_asked_to_leave(world: HealthWorld) -> None:
     agent = Agent(world.nats)
     await world.show(cards=(card(0), card(1)))
-    async with listening(world.bus) as heard, world.monitor(on_sick_hardware="shrink"):
+    await world.run_pod("wide", SICK, OTHER)
+    async with listening(world.bus) as seen, world.monitor(on_sick_hardware="shrink", validated_s=0.5):
         await agent.report((SICK, 1), (OTHER, 0))
-        await until(lambda: bool(heard.standing) and bool(heard.incidents))
-        [asked] = heard.standing.values()
+        await until(lambda: bool(seen.standing) and bool(seen.incidents))
+        [asked] = seen.standing.values()
         assert (asked.node, asked.cards, asked.policy, asked.boot_id) == (NODE, (SICK,), SickPolicy.SHRINK, "b1")
-        verdict = heard.verdicts[-1]
+        verdict = seen.verdicts[-1]
         assert (verdict.healthy, verdict.cards, verdict.incidents, verdict.boot_id) == (True, (SICK,), (asked.incident,), "b1")
-        assert "recovery action is 1" in verdict.reason
+        assert "asks for a reset" in verdict.reason
+        await world.run_pod("wide", ends=True)
         await agent.report((SICK, 0))
-        await until(lambda: not heard.standing)
-        await until(lambda: not heard.verdicts[-1].cards)
-        assert [one.state for one in heard.incidents[asked.incident]] == [IncidentState.CONFIRMED, IncidentState.CLOSED]
+        await until(lambda: not seen.standing)
+        await until(lambda: not seen.verdicts[-1].cards)
+        states = [one.state for one in seen.incidents[asked.incident]]
+        assert states[-2:] == [IncidentState.VALIDATING, IncidentState.CLOSED]
 
 
 async def test_a_killed_monitor_neither_loses_nor_doubles_an_incident(world: HealthWorld) -> None:
     agent = Agent(world.nats)
     await world.show(cards=(card(0), card(1)))
-    async with listening(world.bus) as heard:
+    for name, of in (("p0", SICK), ("p1", OTHER)):
+        await world.run_pod(name, of)
+    async with listening(world.bus) as seen:
         async with world.monitor():
             await agent.report((SICK, 1))
-            await until(lambda: bool(heard.standing))
-        await agent.report((OTHER, 2))
+            await until(lambda: bool(seen.standing))
+        await agent.report((OTHER, 4))
         async with world.monitor():
-            await until(lambda: len(heard.standing) == 2)
-            assert len(heard.incidents) == 2
-            await until(lambda: set(heard.verdicts[-1].cards) == {SICK, OTHER})
-        async with world.monitor(recover_after_s=0):
+            await until(lambda: len(seen.standing) == 2)
+            assert len(seen.incidents) == 2
+            await until(lambda: set(seen.verdicts[-1].cards) == {SICK, OTHER})
+        async with world.monitor(recover_after_s=0, validated_s=0):
             await asyncio.sleep(1.5)  # faults of the last verdict that nothing shows have ended by then
-            assert set(heard.verdicts[-1].cards) == {SICK, OTHER}
+            assert set(seen.verdicts[-1].cards) == {SICK, OTHER}
             await agent.report((SICK, 0), (OTHER, 0))
-            await until(lambda: not heard.standing)
-        assert {one[-1].state for one in heard.incidents.values()} == {IncidentState.CLOSED}
-        assert len(heard.incidents) == 2
+            await until(lambda: not seen.standing)
+        assert {one[-1].state for one in seen.incidents.values()} == {IncidentState.CLOSED}
+        assert len(seen.incidents) == 2
+
+
+async def test_a_contained_error_isolates_its_card_and_no_pod_leaves(world: HealthWorld) -> None:
+    agent = Agent(world.nats)
+    await world.show(cards=(card(0), card(1)))
+    for name, of in (("p0", SICK), ("p1", OTHER)):
+        await world.run_pod(name, of)
+    async with listening(world.bus) as seen, world.monitor():
+        await agent.send(agent.fact(SICK, Check.KERNEL_LOG, "94", kind="xid", code=94, pci="0000:18:00", pid=7, name="python"))
+        await until(lambda: bool(seen.verdicts) and seen.verdicts[-1].cards == (SICK,))
+        [incident] = [one[-1] for one in seen.incidents.values()]
+        assert (incident.entity, incident.code, incident.action) == (SICK, "94", "reset-when-idle")
+        assert seen.asked == []
+
+
+async def test_cards_that_fall_off_the_bus_are_one_incident_of_their_node(world: HealthWorld) -> None:
+    agent = Agent(world.nats)
+    await world.show(cards=(card(0), card(1), card(2)))
+    await world.run_pod("p0", SICK)
+    async with listening(world.bus) as seen, world.monitor(validated_s=0.5):
+        lost = [
+            agent.fact(of, Check.KERNEL_LOG, "79", kind="xid", code=79, pci=f"0000:{place}:00", seq=place)
+            for of, place in ((SICK, 18), (OTHER, 19))
+        ]
+        await agent.send(*lost)
+        await until(lambda: bool(seen.standing) and any(one.node == NODE for one in world.decisions))
+        [open_] = [one[-1] for one in seen.incidents.values() if one[-1].state is not IncidentState.CLOSED]
+        assert (open_.entity, open_.kind, open_.action) == ("node", "node-fault", "reboot")
+        assert set(seen.verdicts[-1].cards) == {SICK, OTHER}
+        assert not seen.verdicts[-1].healthy
+        await agent.send(*lost)  # delivered again: nothing new
+        await agent.send(agent.fact("node", Check.AGENT, "started"), boot="b2")
+        await until(lambda: not seen.standing and seen.verdicts[-1].healthy)
+        await agent.send(*lost)  # of the boot before
+        await agent.report((card_id("GPU-2"), 1), boot="b2")
+        await until(lambda: seen.verdicts[-1].cards == (card_id("GPU-2"),))
+
+
+async def test_an_error_of_a_program_is_its_jobs_and_isolates_nothing(world: HealthWorld) -> None:
+    agent = Agent(world.nats)
+    await world.show(cards=(card(0), card(1)))
+    await world.run_pod("p0", SICK)
+    async with listening(world.bus) as seen, world.monitor():
+        await agent.send(agent.fact(SICK, Check.KERNEL_LOG, "13", kind="xid", code=13, pci="0000:18:00", pid=7, name="python"))
+        await until(lambda: bool(seen.incidents))
+        [incident] = [one[-1] for one in seen.incidents.values()]
+        assert (incident.entity, incident.node, incident.blame, incident.action) == ("job:lab/p0", "", "user", "tell-owner")
+        assert seen.verdicts == []
+
+
+async def test_only_what_changed_is_written(world: HealthWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[set[str]] = []
+    save = IncidentStore.save
+
+    async def recorded(self: IncidentStore, memory: Memory, nodes: set[str], incidents: Iterable[Incident]) -> None:
+        saved.append(set(nodes))
+        await save(self, memory, nodes, incidents)
+
+    monkeypatch.setattr(IncidentStore, "save", recorded)
+    agent = Agent(world.nats)
+    for name in ("n1", "n2", "n3"):
+        await world.show(name, cards=(card(0), card(1)))
+    async with listening(world.bus) as seen, world.monitor():
+        await until(lambda: bool(saved))
+        saved.clear()
+        await world.show("n3", cards=(card(0), card(1)), generation=2)
+        await world.run_pod("p0", OTHER, node="n2")
+        await agent.report((SICK, 1))
+        await until(lambda: bool(seen.verdicts))
+        assert set().union(*saved) <= {"n1", ""}
+
+
+async def test_a_database_that_does_not_answer_delays_and_loses_nothing(
+    world: HealthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = 3
+    save = IncidentStore.save
+
+    async def failing(self: IncidentStore, memory: Memory, nodes: set[str], incidents: Iterable[Incident]) -> None:
+        nonlocal failures
+        if failures and "n1" in nodes and memory.nodes["n1"].open:
+            failures -= 1
+            raise Unavailable("no database")
+        await save(self, memory, nodes, incidents)
+
+    monkeypatch.setattr(IncidentStore, "save", failing)
+    agent = Agent(world.nats)
+    await world.show(cards=(card(0), card(1)))
+    await world.run_pod("p0", SICK)
+    async with listening(world.bus) as seen:
+        async with world.monitor():
+            await agent.report((SICK, 1))
+            await until(lambda: bool(seen.standing))
+            assert failures == 0
+        async with world.monitor():
+            await until(lambda: seen.verdicts[-1].cards == (SICK,))
+        assert len(seen.incidents) == 1
 
 
 async def test_a_request_without_an_incident_is_withdrawn_at_the_start(world: HealthWorld) -> None:
     async with Bus.connect(world.nats.url, name="health-monitor", instance="gone") as bus:
         await bus.publish(HealthEvictionAsked(node=NODE, incident="i9", cards=(SICK,)), NODE, "i9")
-    async with listening(world.bus) as heard, world.monitor():
-        await until(lambda: any(one.incident == "i9" and one.ended for one in heard.asked))
+    async with listening(world.bus) as seen, world.monitor():
+        await until(lambda: any(one.incident == "i9" and one.ended for one in seen.asked))
 
 
 async def test_a_report_under_another_nodes_name_is_refused_and_counted(world: HealthWorld) -> None:
     agent, before = Agent(world.nats), metrics.REFUSED.labels("foreign-node")._value.get()
     await world.show(cards=(card(0), card(1)))
-    async with listening(world.bus) as heard, world.monitor() as health:
+    async with listening(world.bus) as seen, world.monitor() as health:
         await agent.report((SICK, 1), node=NodeName("n2"), on="n1")
         await agent.report((OTHER, 1))
-        await until(lambda: bool(heard.standing))
-        assert [one.cards for one in heard.standing.values()] == [(OTHER,)]
+        await until(lambda: bool(seen.verdicts))
+        assert seen.verdicts[-1].cards == (OTHER,)
         assert metrics.REFUSED.labels("foreign-node")._value.get() == before + 1
         assert health.ready
 
@@ -136,7 +245,7 @@ async def test_a_report_under_another_nodes_name_is_refused_and_counted(world: H
 async def test_a_node_whose_cards_are_all_sick_is_unhealthy(world: HealthWorld, cards: tuple[int, ...]) -> None:
     agent = Agent(world.nats)
     await world.show(cards=(card(0), card(1)))
-    async with listening(world.bus) as heard, world.monitor():
+    async with listening(world.bus) as seen, world.monitor():
         await agent.report(*((card_id(f"GPU-{index}"), 1) for index in cards))
-        await until(lambda: bool(heard.verdicts) and len(heard.verdicts[-1].cards) == len(cards))
-        assert heard.verdicts[-1].healthy is (len(cards) == 1)
+        await until(lambda: bool(seen.verdicts) and len(seen.verdicts[-1].cards) == len(cards))
+        assert seen.verdicts[-1].healthy is (len(cards) == 1)

@@ -48,7 +48,6 @@ HEALTH = (
     "apps/cli/src/hbox_cli/health/",
     "libs/common/src/hbox_common/health/",
     "services/health-monitor/src/hbox_health/core/judge/",
-    "services/health-monitor/src/hbox_health/core/recoveryactions.py",
     "services/health-monitor/src/hbox_health/page.py",
     "services/node-agent/src/hbox_agent/adapters/readers.py",
 )

@@ -17,9 +17,11 @@ from hbox_common.store import Store
 
 from . import metrics
 from .adapters import tables
+from .adapters.claims import Claims
 from .adapters.incidentstore import IncidentStore
 from .adapters.outbox import Outbox
 from .core import Breaker, Decide, Event, Monitor, NodeSeen, Publish, Retire, Synced, Ticked, VerdictHeard, VerdictsLost
+from .data import shipped_rules
 from .judging import Judging
 from .settings import HealthSettings
 
@@ -47,7 +49,15 @@ class HealthMonitor:
         self.core = Monitor(settings.rules())
         self._health, self._bus = health, bus
         self._outbox = Outbox(bus)
-        self._judging = Judging(store, self._outbox, self._step, policy=settings.on_sick_hardware)
+        self._judging = Judging(
+            store,
+            self._outbox,
+            self._step,
+            policies=settings.policies(),
+            rules=shipped_rules(),
+            policy=settings.on_sick_hardware,
+        )
+        self._claims = Claims(bus, self._judging.pods)
         self._read = asyncio.Event()  #: what the stream held at the start
 
     async def run(self) -> None:
@@ -92,14 +102,21 @@ class HealthMonitor:
             event = delivery.event
             if isinstance(event, NodeStateChanged):
                 self._step(NodeSeen(event.node))
+                self._judging.node(event.node)
             elif isinstance(event, HealthEvictionAsked):
                 self._judging.note(event)
             else:
                 assert isinstance(event, HealthVerdict)
                 self._step(VerdictHeard(event.verdict))
 
-    async def _judge(self) -> NoReturn:
+    async def _judge(self) -> None:
         await self._read.wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._judging.run())
+            group.create_task(self._claims.run())
+            group.create_task(self._take_reports())
+
+    async def _take_reports(self) -> NoReturn:
         await self._bus.consume("health-monitor-reports", [HealthReport], self._judging.on_reports, writers_only=True)
 
     def _synced(self) -> None:

@@ -1,70 +1,135 @@
-"""From reports of agents to incidents, verdicts and evictions.
+"""From reports of agents to incidents, verdicts and evictions, by the incident engine (`core/judge/incidents.py`).
 
-A batch of reports is judged in memory, stored in one transaction, and only then published and acknowledged. If the database does not answer, the judgement is
-loaded again and the broker delivers the batch again. After a restart all open incidents are published again, and requests of evictions without an open incident
-are withdrawn: a crash between the transaction and the messages loses nothing.
+Each event changes the engine's memory. The changes are stored in one transaction and published after it; reports are acknowledged last. If the database
+does not answer, the changes wait in memory, and the broker delivers the reports again; each fact counts once. After a kill -9 the broker delivers
+unacknowledged reports again. Verdicts and requests of evictions are derived from the memory, so a restart publishes their differences from the stream.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NoReturn
 
 from hbox_common.bus import Delivery
-from hbox_common.clock import wall_s
+from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Unavailable
 from hbox_common.events import HealthEvictionAsked, HealthReport, token_of
-from hbox_common.model import CardId, Incident, IncidentState, NodeName
+from hbox_common.model import CardId, Claim, Incident, IncidentState, NodeName, NodeState
 from hbox_common.model.sickhardware import SickPolicy
 
 from . import metrics
-from .adapters.incidentstore import IncidentStore
+from .adapters.incidentstore import KEPT_S, IncidentStore
 from .adapters.outbox import Outbox
-from .core import Judged
-from .core.judge.finding import Scope
-from .core.recoveryactions import Incidents
+from .core import OWNER, Judged, Scopes
+from .core.judge.courses import Policies
+from .core.judge.facts import Assessor, box_of
+from .core.judge.happenings import (
+    Effect,
+    Event,
+    FactSeen,
+    IncidentChanged,
+    JobsSeen,
+    NodeSeen,
+    PodOnCards,
+    Tick,
+    VerdictChanged,
+)
+from .core.judge.incidents import Incidents
+from .core.judge.memory import NodeMemory
+from .core.judge.rules import Rules
 
 log = logging.getLogger(__name__)
 
 #: Incidents that changed so many seconds before a start are published again.
 REPUBLISHED_S = 3600.0
+#: Longest sleep of the loop, and the time after which a failed transaction is tried again.
+LOOP_S, RETRY_S = 5.0, 1.0
+FORGET_EVERY_S = 3600.0
+
+_Request = tuple[NodeName, str]
 
 
 class Judging:
-    """`judged`: receives the scopes of a node whenever they change, before the jobs on its hardware are asked to leave."""
+    """`judged`: receives the scopes of a node whenever they change. Nothing is judged before `synced`."""
 
-    def __init__(self, store: IncidentStore, outbox: Outbox, judged: Callable[[Judged], None], *, policy: SickPolicy) -> None:
+    def __init__(
+        self,
+        store: IncidentStore,
+        outbox: Outbox,
+        judged: Callable[[Judged], None],
+        *,
+        policies: Policies,
+        rules: Rules,
+        policy: SickPolicy,
+    ) -> None:
         self._store, self._outbox, self._judged, self._policy = store, outbox, judged, policy
-        self._incidents = Incidents()
-        self._standing: dict[tuple[NodeName, str], HealthEvictionAsked] = {}  #: requests in the stream
+        self._policies, self._assess = policies, Assessor(rules)
+        self._engine = Incidents(policies, self._assess)
+        self._epoch = wall_s() - monotonic_s()
+        self._synced = False
+        self._first: dict[NodeName, NodeState] = {}  #: nodes until `synced`
+        self._standing: dict[_Request, HealthEvictionAsked] = {}  #: requests in the stream
+        self._effects: list[Effect] = []
+        self._changed: set[str] = set()
+        self._flushing, self._wake = asyncio.Lock(), asyncio.Event()
+
+    @property
+    def _now(self) -> float:
+        """Seconds since the epoch by the clock of the start: a clock that is set meanwhile ends no debounce. It never runs behind what is stored."""
+        return self._epoch + monotonic_s()
 
     async def begin(self) -> None:
         """Continue from the database."""
-        self._incidents, recent = await self._store.load(since=wall_s() - REPUBLISHED_S)
-        for node in self._incidents.open:
-            self._judged(Judged(node, self._incidents.scopes(node)))
+        memory, recent = await self._store.load(since=wall_s() - REPUBLISHED_S)
+        self._epoch = max([wall_s(), *(incident.changed for incident in recent)]) - monotonic_s()
+        self._engine = Incidents(self._policies, self._assess, memory)
+        for name in memory.nodes:
+            self._judge(NodeName(name))
         for incident in recent:
-            self._publish(incident)
+            self._outbox.incident(incident)
         self._count()
 
+    # --- events
+
+    def node(self, state: NodeState) -> None:
+        if self._synced:
+            self._step(node_event(state))
+        else:
+            self._first[state.name] = state
+
     def note(self, asked: HealthEvictionAsked) -> None:
-        """A request that is in the stream."""
-        if not asked.ended:
+        """A request that was in the stream at the start."""
+        if not self._synced and not asked.ended:
             self._standing[asked.node, asked.incident] = asked
 
     def synced(self) -> None:
-        """All requests of the stream were passed to `note`."""
-        for (node, incident), asked in self._standing.items():
-            if incident not in self._incidents.open.get(node, {}):
-                self._outbox.evict(asked.model_copy(update={"ended": True}))
-        self._standing.clear()
+        """All nodes and requests of the stream were passed to `node` and `note`."""
+        self._synced = True
+        gone = [NodeName(name) for name in self._engine.dump().nodes if name not in self._first]
+        for state in self._first.values():
+            self._step(node_event(state))
+        for name in gone:
+            self._step(NodeSeen(name, gone=True))
+        self._step(Tick())
+        self._first.clear()
+        self._changed |= {node for node, _ in self._standing} | set(self._engine.dump().nodes)
 
     def republish(self) -> None:
         """The stream of requests was lost: publish all open incidents again, with their requests."""
-        for here in self._incidents.open.values():
-            for incident in here.values():
-                self._publish(incident)
+        self._standing.clear()
+        for incident in self._open():
+            self._outbox.incident(incident)
+        self._request({name: self._wanted(name) for name in self._engine.dump().nodes})
+
+    def pods(self, node: NodeName, claims: Iterable[Claim]) -> None:
+        """The live claims of cards of a node."""
+        memory = self._engine.dump().nodes.get(node)
+        parents = {} if memory is None else memory.parents
+        pods = tuple(pod_on_cards(claim, parents) for claim in claims)
+        if pods or memory is not None:
+            self._step(JobsSeen(node, pods))
 
     async def on_reports(self, deliveries: Sequence[Delivery]) -> None:
-        now, changed, facts = wall_s(), dict[str, Incident](), set[NodeName]()
         for delivery in deliveries:
             report = delivery.event
             assert isinstance(report, HealthReport)
@@ -73,38 +138,160 @@ class Judging:
                 log.warning("a report about node %s was published for another node, on %s", report.node, delivery.subject)
                 continue
             metrics.REPORTS.inc()
-            judged = tuple(fact for fact in report.facts if fact.check not in report.report_only)
-            changed |= self._incidents.report(report.node, report.boot_id, judged, now)
-            facts.add(report.node)
-        try:
-            await self._store.save(changed.values(), {node: self._incidents.nodes[node] for node in facts})
-        except Unavailable:
-            self._incidents, _ = await self._store.load(since=now)
-            raise
-        for node in {one.node for one in changed.values()}:
-            self._judged(Judged(node, self._incidents.scopes(node)))
-        for incident in changed.values():
-            self._publish(incident)
-            log.warning("incident %s is %s: %s", incident.id, incident.state, incident.why, extra={"node": incident.node})
+            for fact in report.facts:
+                if fact.check not in report.report_only:
+                    self._step(FactSeen(report.node, report.boot_id, fact))
+        await self.flush()
+
+    async def run(self) -> NoReturn:
+        """Let time pass, and store and publish what changed; until cancelled."""
+        forget_at = monotonic_s()
+        while True:
+            due = self._engine.due
+            try:
+                async with asyncio.timeout(LOOP_S if due is None else min(max(due - self._now, 0.0), LOOP_S)):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            if due is not None and due <= self._now:
+                self._step(Tick())
+            try:
+                await self.flush()
+                if monotonic_s() >= forget_at:
+                    await self._store.forget(before=wall_s() - KEPT_S)
+                    forget_at = monotonic_s() + FORGET_EVERY_S
+            except Unavailable as e:
+                log.warning("incidents cannot be stored: %s", e)
+                await asyncio.sleep(RETRY_S)
+                self._wake.set()
+
+    def _step(self, event: Event) -> None:
+        self._effects += self._engine.step(event, self._now)
+        self._wake.set()
+
+    # --- what follows
+
+    async def flush(self) -> None:
+        """Store and publish what changed. Raises Unavailable; the changes then wait for the next call."""
+        async with self._flushing:
+            changed = self._changed | self._engine.changed()
+            effects, self._effects, self._changed = self._effects, [], set()
+            if not changed and not effects:
+                return
+            wanted = {name: self._wanted(name) for name in changed if name} if self._synced else {}
+            incidents = {effect.incident.id: effect.incident for effect in effects if isinstance(effect, IncidentChanged)}
+            try:
+                await self._store.save(self._engine.dump(), changed, incidents.values())
+            except Unavailable:
+                self._changed |= changed
+                self._effects = effects + self._effects
+                raise
+            self._publish(effects, wanted)
+
+    def _publish(self, effects: Sequence[Effect], wanted: dict[str, dict[str, HealthEvictionAsked]]) -> None:
+        """Requests end before the verdict returns their hardware, and begin after the verdict took it: no new pod comes between."""
+        self._request(wanted, ended=True)
+        for effect in effects:
+            match effect:
+                case IncidentChanged(incident):
+                    self._outbox.incident(incident)
+                    level = logging.INFO if incident.state is IncidentState.CLOSED else logging.WARNING
+                    log.log(
+                        level, "incident %s on %s is %s: %s", incident.id, incident.entity, incident.state, incident.why,
+                        extra={"node": incident.node},
+                    )  # fmt: skip
+                case _:
+                    pass  # cordons follow from the verdicts (core/monitor.py), evictions from `wanted`; verbs are not executed
+        for node in dict.fromkeys(effect.node for effect in effects if isinstance(effect, VerdictChanged)):
+            self._judge(node)
+        self._request(wanted)
         self._count()
 
-    async def forget(self, *, before: float) -> None:
-        await self._store.forget(before=before)
+    def _judge(self, name: NodeName) -> None:
+        memory = self._engine.dump().nodes.get(name)
+        self._judged(Judged(name, Scopes() if memory is None else scopes_of(memory)))
 
-    def _publish(self, incident: Incident) -> None:
-        self._outbox.incident(incident)
-        if incident.scope == Scope.GPU:
-            self._outbox.evict(
-                HealthEvictionAsked(
-                    node=incident.node,
-                    incident=incident.id,
-                    boot_id=incident.boot_id,
-                    cards=(CardId(incident.entity),),
-                    reason=incident.why,
-                    policy=self._policy,
-                    ended=incident.state is IncidentState.CLOSED,
-                )
+    def _wanted(self, name: str) -> dict[str, HealthEvictionAsked]:
+        """Requests that apply to a node, by incident."""
+        node = self._engine.dump().nodes.get(name)
+        return {
+            incident.id: HealthEvictionAsked(
+                node=NodeName(name),
+                incident=incident.id,
+                boot_id=node.boot_id,
+                cards=tuple(map(CardId, incident.leaving)),
+                reason=incident.published.why,
+                policy=self._policy,
             )
+            for incident in (node.open.values() if node is not None else ())
+            if node is not None and incident.leaving and incident.published is not None
+        }
+
+    def _request(self, wanted: dict[str, dict[str, HealthEvictionAsked]], *, ended: bool = False) -> None:
+        """Publish what of the nodes' requests differs from the stream. `ended`: only those that end."""
+        for key, asked in list(self._standing.items()):
+            if key[0] in wanted and key[1] not in wanted[key[0]]:
+                self._outbox.evict(asked.model_copy(update={"ended": True}))
+                del self._standing[key]
+        if ended:
+            return
+        for requests in wanted.values():
+            for asked in requests.values():
+                known = self._standing.get((asked.node, asked.incident))
+                if known is None or known.cards != asked.cards:
+                    self._outbox.evict(asked)
+                    self._standing[asked.node, asked.incident] = asked
+
+    def _open(self) -> Iterable[Incident]:
+        memory = self._engine.dump()
+        groups = [group.incident for group in memory.groups.values() if group.incident is not None]
+        every = [*(one for node in memory.nodes.values() for one in node.open.values()), *memory.jobs.values(), *groups]
+        return [one.published for one in every if one.published is not None]
 
     def _count(self) -> None:
-        metrics.count_incidents(one for here in self._incidents.open.values() for one in here.values())
+        metrics.count_incidents(self._open())
+        metrics.WAITING.set(len(self._engine.dump().breaker.queue))
+
+
+def node_event(state: NodeState) -> NodeSeen:
+    """A node as the judgement sees it. Its unhealthy cards by device plugin are judged by core/monitor.py."""
+    known = (*state.cards, *state.lost)
+    parents = {str(card.id): str(card.parent_id) for card in known if card.parent_id}
+    labels = state.labels
+    if not box_of(labels) and known:
+        labels = labels | {"hbox.io/profile": known[0].model}
+    return NodeSeen(
+        state.name,
+        tuple(dict.fromkeys([*(str(card.id) for card in known), *parents.values()])),
+        parents,
+        labels=labels,
+        unschedulable=state.unschedulable,
+        ours=state.unschedulable and state.cordoned_by == OWNER,
+        gone=state.gone,
+    )
+
+
+def pod_on_cards(claim: Claim, parents: dict[str, str]) -> PodOnCards:
+    """A claim's pod. The ledger knows its policy for sick hardware, and applies it."""
+    cards = [str(one.card) for one in claim.slices]
+    both = (*cards, *(parents[card] for card in cards if card in parents))
+    return PodOnCards(f"{claim.namespace}/{claim.pod}", claim.job, claim.queue, tuple(dict.fromkeys(both)))
+
+
+def scopes_of(node: NodeMemory) -> Scopes:
+    """The verdict of a node, with the reasons of its incidents."""
+    found, reasons = node.verdict, dict[str, None]()
+    for incident in sorted(node.open.values(), key=lambda one: (one.opened, one.id)):
+        if incident.published is not None and incident.id in found.incidents:
+            reasons[f"{', '.join(incident.cards) or incident.entity}: {incident.published.why}"] = None
+    return Scopes(
+        cards=tuple(map(CardId, found.cards)),
+        rails_off=found.rails_off,
+        multi_gpu=found.multi_gpu,
+        multi_node=found.multi_node,
+        node=found.node,
+        incidents=found.incidents,
+        reason="; ".join(reasons),
+        boot_id=node.boot_id,
+    )

@@ -17,6 +17,7 @@ REPORTS = counter("health_reports", "Reports of node agents that were judged")
 REFUSED = counter(
     "health_reports_refused", "Reports that were refused: foreign-node = published under another node's name", ["reason"]
 )
+WAITING = gauge("health_restrictions_waiting", "Nodes that the breaker of incidents holds back from a restriction of the node")
 INCIDENTS = gauge("health_incidents", "Open incidents", ["kind", "state"])
 
 

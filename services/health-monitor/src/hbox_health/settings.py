@@ -8,6 +8,7 @@ from hbox_common.model.sickhardware import SickPolicy
 from hbox_common.runtime import Settings
 
 from .core import NODE_CONDITIONS, Rules
+from .core.judge.courses import Policies
 
 
 class HealthSettings(Settings):
@@ -35,6 +36,16 @@ class HealthSettings(Settings):
         description="What happens to jobs on sick hardware that, like their queues, have no annotation hbox.io/on-sick-hardware: restart, checkpoint, shrink "
         "or ignore.",
     )
+
+    validated_s: float = Field(
+        600.0,
+        ge=0,
+        le=86_400,
+        description="Seconds without a new fault after which a repaired card or node is used again.",
+    )
+
+    def policies(self) -> Policies:
+        return Policies(validated_s=self.validated_s, cordon=self.cordon)
 
     def rules(self) -> Rules:
         named = tuple(name.strip() for name in self.bad_conditions.split(",") if name.strip())

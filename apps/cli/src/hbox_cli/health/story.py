@@ -71,6 +71,7 @@ class _Node:
     boot: str = "boot-0"
     agent: bool = True
     lines: list[tuple[str, str]] = field(default_factory=list)  #: (entity, line) of this boot
+    seq: int = 0  #: of the last fact of this boot
     notified: int = 0  #: so many of them were reported
     states: dict[str, Fact] = field(default_factory=dict)
     pods: dict[str, tuple[str, ...]] = field(default_factory=dict)  #: pods without a job of their own
@@ -224,7 +225,8 @@ class Story:
             handler(self._node(name) if name != "*" else next(iter(self.nodes.values()), self._node("n1")), event)
 
     def _fact(self, node: _Node, check: Check, entity: str, code: str, value: dict[str, Any]) -> None:
-        fact = Fact(1, self.now, check, entity, code, value)
+        node.seq += 1
+        fact = Fact(node.seq, self.now, check, entity, code, value)
         if check is not Check.KERNEL_LOG:
             node.states[f"{check}|{entity}|{code}"] = fact
         if node.agent:
@@ -259,7 +261,7 @@ class Story:
         if boot == node.boot:
             return
         first = node.boot == "boot-0" and not node.lines and not node.states
-        node.boot, node.lines, node.notified = boot, [], 0
+        node.boot, node.lines, node.notified, node.seq = boot, [], 0, 0
         node.states = {} if not first else node.states
         node.pods = {}
         for job in self.jobs.values():
@@ -273,12 +275,12 @@ class Story:
 
     def _on_agent_starts(self, node: _Node, event: Mapping[str, Any]) -> None:
         node.agent = True
-        if event.get("boot_id"):
-            node.boot = str(event["boot_id"])
+        boot = str(event.get("boot_id") or node.boot)
+        node.boot, node.seq = boot, node.seq if boot == node.boot else 0
         self._step(Found(NodeName(node.name), node.boot, ()))
         self._read_log(node, 0)
         for fact in list(node.states.values()):
-            self._step(FactSeen(NodeName(node.name), node.boot, fact))
+            self._fact(node, Check(fact.check), fact.entity, fact.code, fact.value)
 
     _on_agent_restarts = _on_agent_starts
 

@@ -176,7 +176,11 @@ class ClaimsChanged(Event):
     Current nominations, ended nominations and leaving victims do not advance the index: they apply from their receipt."""
 
     about: ClassVar = About(
-        "hbox.v1.claim.changed.{shard}", Stream.PLANS, ("quota-ledger",), ("scheduler-core", "console"), 8 * 2**20
+        "hbox.v1.claim.changed.{shard}",
+        Stream.PLANS,
+        ("quota-ledger",),
+        ("scheduler-core", "console", "health-monitor"),
+        8 * 2**20,
     )
     epoch: SaidEpoch
     previous: SaidIndex

@@ -32,7 +32,9 @@ from .plans import HeldNomination
 class ClaimsAsked(Event):
     """Requests all live claims. `head`: only the ledger's index, without claims."""
 
-    about: ClassVar = About("hbox.v1.rpc.ledger.claims", None, ("scheduler-core", "cli", "console"), ("quota-ledger",))
+    about: ClassVar = About(
+        "hbox.v1.rpc.ledger.claims", None, ("scheduler-core", "cli", "console", "health-monitor"), ("quota-ledger",)
+    )
     asker: str
     head: bool = False
 
@@ -60,7 +62,7 @@ class ClaimsPage(Event):
         "hbox.v1.rpc.ledger.claims-page",
         None,
         ("quota-ledger",),
-        ("scheduler-core", "cli", "console"),
+        ("scheduler-core", "cli", "console", "health-monitor"),
         4 * 2**20,
         items=("queues", "used", "quotas", "nominations", "claims"),
     )

@@ -1,20 +1,23 @@
-"""Incidents in health-monitor's database: each change is stored before it is published."""
+"""Incidents and the memory of the judgement in health-monitor's database. Both change in one transaction, before anything is published."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, delete, insert, select
 
-from hbox_common.model import Incident, IncidentState, NodeName
+from hbox_common.model import Incident, IncidentState
 from hbox_common.store import Store
 
-from ..core.recoveryactions import Incidents, NodeFacts
+from ..core.judge.memory import Memory, NodeMemory
 from . import tables as t
 
 #: Seconds for which a closed incident is kept.
 KEPT_S = 30 * 86_400.0
+#: Rows of one statement, below the limits of SQLite.
+MOST_ROWS = 500
 
-_INCIDENT = TypeAdapter(Incident)
+_INCIDENT, _NODE, _SHARED = TypeAdapter(Incident), TypeAdapter(NodeMemory), TypeAdapter(Memory)
 
 
 class IncidentStore:
@@ -23,13 +26,15 @@ class IncidentStore:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def load(self, *, since: float) -> tuple[Incidents, list[Incident]]:
-        """All that was judged, and the incidents that are open or changed after `since`."""
+    async def load(self, *, since: float) -> tuple[Memory, list[Incident]]:
+        """All that the judgement remembered, and the incidents that are open or changed after `since`."""
         return await self._store.read(lambda connection: _load(connection, since))
 
-    async def save(self, changed: Iterable[Incident], facts: Mapping[NodeName, NodeFacts]) -> None:
-        changed = list(changed)
-        await self._store.write(lambda connection: _save(connection, changed, facts))
+    async def save(self, memory: Memory, nodes: Collection[str], incidents: Iterable[Incident]) -> None:
+        """Store the memory of these nodes ("": of what belongs to none) as it is now; a node that it does not have is deleted."""
+        rows = {name: _body(memory, name) for name in nodes}
+        changed = list(incidents)
+        await self._store.write(lambda connection: _save(connection, rows, changed))
 
     async def forget(self, *, before: float) -> None:
         """Delete incidents that closed before this time."""
@@ -42,43 +47,38 @@ class IncidentStore:
         await self._store.write(work)
 
 
-def _load(connection: Connection, since: float) -> tuple[Incidents, list[Incident]]:
-    rows = connection.execute(
+def _body(memory: Memory, name: str) -> str | None:
+    if not name:
+        return _SHARED.dump_json(replace(memory, nodes={})).decode()
+    node = memory.nodes.get(name)
+    return None if node is None else _NODE.dump_json(node).decode()
+
+
+def _load(connection: Connection, since: float) -> tuple[Memory, list[Incident]]:
+    found = connection.execute(
         select(t.incidents.c.body).where((t.incidents.c.state != IncidentState.CLOSED) | (t.incidents.c.changed >= since))
     )
-    found = [_INCIDENT.validate_json(row.body) for row in rows]
-    incidents = Incidents()
-    for incident in found:
-        if incident.state is not IncidentState.CLOSED:
-            incidents.open.setdefault(incident.node, {})[incident.id] = incident
-    for row in connection.execute(select(t.node_facts)):
-        boots = tuple(row.earlier_boots.split(",")) if row.earlier_boots else ()
-        incidents.nodes[NodeName(row.node)] = NodeFacts(row.boot_id, row.seq, boots)
-    return incidents, found
+    incidents = [_INCIDENT.validate_json(row.body) for row in found]
+    bodies = {row.node: row.body for row in connection.execute(select(t.memories))}
+    shared = bodies.pop("", None)
+    memory = Memory() if shared is None else _SHARED.validate_json(shared)
+    memory.nodes = {name: _NODE.validate_json(body) for name, body in bodies.items()}
+    return memory, incidents
 
 
-def _save(connection: Connection, changed: Collection[Incident], facts: Mapping[NodeName, NodeFacts]) -> None:
-    if changed:
-        connection.execute(delete(t.incidents).where(t.incidents.c.id.in_([one.id for one in changed])))
-        connection.execute(
-            insert(t.incidents),
-            [
-                {
-                    "id": one.id,
-                    "node": one.node,
-                    "state": one.state,
-                    "changed": one.changed,
-                    "body": _INCIDENT.dump_json(one).decode(),
-                }
-                for one in changed
-            ],
-        )
-    if facts:
-        connection.execute(delete(t.node_facts).where(t.node_facts.c.node.in_(facts)))
-        connection.execute(
-            insert(t.node_facts),
-            [
-                {"node": name, "boot_id": one.boot_id, "seq": one.seq, "earlier_boots": ",".join(one.earlier_boots)}
-                for name, one in facts.items()
-            ],
-        )
+def _save(connection: Connection, nodes: Mapping[str, str | None], incidents: list[Incident]) -> None:
+    rows = [
+        {"id": one.id, "node": one.node, "state": one.state, "changed": one.changed, "body": _INCIDENT.dump_json(one).decode()}
+        for one in incidents
+    ]
+    for start in range(0, len(rows), MOST_ROWS):
+        part = rows[start : start + MOST_ROWS]
+        connection.execute(delete(t.incidents).where(t.incidents.c.id.in_([row["id"] for row in part])))
+        connection.execute(insert(t.incidents), part)
+    names = list(nodes)
+    for start in range(0, len(names), MOST_ROWS):
+        some = names[start : start + MOST_ROWS]
+        connection.execute(delete(t.memories).where(t.memories.c.node.in_(some)))
+        bodies = [{"node": name, "body": body} for name in some if (body := nodes[name]) is not None]
+        if bodies:
+            connection.execute(insert(t.memories), bodies)

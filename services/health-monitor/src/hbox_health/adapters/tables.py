@@ -1,8 +1,8 @@
-"""health-monitor's tables: its incidents, and how far each node's facts were judged. Times are seconds since the epoch."""
+"""health-monitor's tables: its incidents, and what its judgement remembers of each node. Times are seconds since the epoch."""
 
 from pathlib import Path
 
-from sqlalchemy import BigInteger, Column, Double, Index, MetaData, Table, Text
+from sqlalchemy import Column, Double, Index, MetaData, Table, Text
 
 metadata = MetaData()
 
@@ -20,11 +20,9 @@ incidents = Table(
     Index("incidents_changed", "changed"),
 )
 
-node_facts = Table(
-    "node_facts",
+memories = Table(
+    "memories",
     metadata,
-    Column("node", Text, primary_key=True),
-    Column("boot_id", Text, nullable=False),
-    Column("seq", BigInteger, nullable=False),
-    Column("earlier_boots", Text, nullable=False),  # separated by commas
+    Column("node", Text, primary_key=True),  # empty: what belongs to no single node
+    Column("body", Text, nullable=False),  # JSON
 )

@@ -21,10 +21,8 @@ def upgrade() -> None:
     )
     op.create_index("incidents_changed", "incidents", ["changed"], unique=False)
     op.create_table(
-        "node_facts",
+        "memories",
         sa.Column("node", sa.Text(), nullable=False),
-        sa.Column("boot_id", sa.Text(), nullable=False),
-        sa.Column("seq", sa.BigInteger(), nullable=False),
-        sa.Column("earlier_boots", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("node"),
     )

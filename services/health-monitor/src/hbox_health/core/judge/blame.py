@@ -20,7 +20,7 @@ class UserFault:
 class Blame:
     cards: dict[str, list[UserFault]] = field(default_factory=dict)  #: node/entity -> faults of the window
     jobs: dict[str, dict[str, float]] = field(default_factory=dict)  #: job -> cards on which it faulted, with the last time
-    notified: dict[tuple[str, str], float] = field(default_factory=dict)  #: job and code -> when its owner was informed
+    notified: dict[str, float] = field(default_factory=dict)  #: job|code -> when its owner was informed
 
     def fault(self, card: str, fault: UserFault) -> None:
         faults = self.cards.setdefault(card, [])
@@ -30,10 +30,11 @@ class Blame:
 
     def notifies(self, job: str, code: str, now: float) -> bool:
         """Whether the owner has to be informed: once per job and code in the window."""
-        last = self.notified.get((job, code))
+        key = f"{job}|{code}"
+        last = self.notified.get(key)
         if last is not None and now - last < WINDOW_S:
             return False
-        self.notified[job, code] = now
+        self.notified[key] = now
         return True
 
     def queues(self, card: str, now: float) -> set[str]:

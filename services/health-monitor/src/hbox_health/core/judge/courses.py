@@ -48,6 +48,11 @@ WAITS = {
     "pair-test": 300.0,
     "agent-silent": 300.0,
     "register": 60.0,
+    # an agent reads a card every 25 s, and reports it only when it changes: as many readings as `snapshot.POLLS`
+    "nvml-nvlink": 50.0,
+    "nvml-clocks": 75.0,
+    "nvml-margin": 75.0,
+    "nvml-pcie": 75.0,
 }
 CLEAN = {
     "port": 600.0,
@@ -57,6 +62,9 @@ CLEAN = {
     "thermal": 1800.0,
     "power": 1800.0,
     "pcie": 1800.0,
+    "nvml-clocks": 1800.0,
+    "nvml-margin": 1800.0,
+    "nvml-pcie": 1800.0,
 }
 
 

@@ -7,12 +7,13 @@ from typing import Any
 from hbox_common.health.records import BURST_S, card_of
 from hbox_common.health.report import NODE, Check, Fact
 
-from .assess import Context
+from .assess import RECOVERY, Context, recovery_finding
 from .burst import judge
 from .finding import Action, Blame, Finding, Scope, Severity
 from .happenings import FactSeen, Found
 from .memory import MOST_BURST, Burst, NodeMemory
 from .rules import Rules
+from .snapshot import judge_card
 
 CONTAINED = 94
 #: XID 154 follows a linked code within this time.
@@ -42,19 +43,44 @@ def found(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found 
         case Check.PORTS, _:
             leaf = fact.value.get("leaf")
             return _state(event, _port(fact), group=f"switch:{leaf}" if leaf else "")
+        case Check.NVML, "card":
+            return _card(event, node, rules)
         case Check.NVML, "cards":
+            node.driver = _major(fact.value.get("driver")) or node.driver
             return _state(event, *_cards(fact))
         case Check.UNITS, _:
-            return _state(event, *_units(fact), wait_s=_boot_wait(fact))
-        case Check.AGENT, "hangs":
+            return _state(event, *_units(fact, nvswitch=rules.profile(box_of(node.labels)).nvswitch), wait_s=_boot_wait(fact))
+        case Check.AGENT, code if code.partition(":")[0] == "hangs":
             return _state(event, *([_hang(fact)] if fact.value.get("since") else []))
     return None
 
 
 def _state(event: FactSeen, *findings: Finding | None, group: str = "", wait_s: float | None = None) -> Found:
-    fact = event.fact
     shown = tuple(finding for finding in findings if finding is not None)
-    return Found(event.node, event.boot_id, shown, f"{fact.check}|{fact.entity}|{fact.code}", group=group, wait_s=wait_s)
+    return Found(event.node, event.boot_id, shown, _source(event.fact), group=group, wait_s=wait_s)
+
+
+def _source(fact: Fact) -> str:
+    return f"{fact.check}|{fact.entity}|{fact.code}"
+
+
+def _card(event: FactSeen, node: NodeMemory, rules: Rules) -> Found:
+    """A card whose recovery action was not None and is None again was reset: that cures what the kernel reported about it, too."""
+    fact, source = event.fact, _source(event.fact)
+    findings = judge_card(fact.value, fact.entity, rules.profile(box_of(node.labels)))
+    asked = (
+        reason.finding.authority == RECOVERY and reason.source == source and reason.ended is None
+        for incident in node.open.values()
+        for reason in incident.reasons.values()
+    )
+    if fact.value.get("recovery_action") == 0 and any(asked):
+        findings.insert(0, recovery_finding(fact.entity, 0, kind="nvml", code="recovered"))
+    return _state(event, *findings)
+
+
+def _major(driver: Any) -> int | None:
+    major = str(driver or "").partition(".")[0]
+    return int(major) if major.isascii() and major.isdigit() else None
 
 
 def _kernel(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found | None:
@@ -64,8 +90,9 @@ def _kernel(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Foun
         return None
     card = card_of(record) or ""
     key = card or f"{fact.entity}|{fact.code}"
+    node.bursts = {of: one for of, one in node.bursts.items() if now - one.last <= BURST_S}
     burst = node.bursts.get(key)
-    if burst is None or now - burst.last > BURST_S or len(burst.records) >= MOST_BURST:
+    if burst is None or len(burst.records) >= MOST_BURST:
         burst = node.bursts[key] = Burst(now, now)
     burst.last = now
     burst.records.append({**record, "at": now})
@@ -111,7 +138,7 @@ def _number(value: Any) -> int | None:
 
 
 def _port(fact: Fact) -> Finding | None:
-    state = str(fact.value.get("state", "")).upper()
+    state = "MISSING" if fact.value.get("missing") else str(fact.value.get("state", "")).upper()
     if "ACTIVE" in state or not state:
         return None
     why = f"the port is {state.partition(':')[2].strip() or state}"
@@ -140,8 +167,12 @@ def _cards(fact: Fact) -> list[Finding]:
     ]
 
 
-def _units(fact: Fact) -> list[Finding]:
+def _units(fact: Fact, *, nvswitch: bool) -> list[Finding]:
+    """Of an agent's units the fabric manager of boxes with NVSwitches: whether the others should run, no table states."""
     units = {str(name): str(state) for name, state in fact.value.items() if isinstance(state, str)}
+    of_agent = fact.value.get("units")
+    if isinstance(of_agent, dict) and nvswitch and FABRIC_MANAGER in of_agent:
+        units[FABRIC_MANAGER] = str(of_agent[FABRIC_MANAGER])
     return [finding for name, state in units.items() if (finding := _unit(name, state)) is not None]
 
 

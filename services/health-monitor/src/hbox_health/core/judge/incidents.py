@@ -58,7 +58,7 @@ class Incidents:
     def __init__(self, policies: Policies, assess: Assess, memory: Memory | None = None) -> None:
         memory = memory or Memory()
         memory.breaker.limits = policies.limits
-        self.work = Work(policies, memory, dirty=dict.fromkeys(memory.nodes))
+        self.work = Work(policies, memory, dirty=dict.fromkeys(["", *memory.nodes]))
         self.assess = assess
         self.stale = 0  #: reports of an earlier boot, which were ignored
         self._heap: list[tuple[float, str]] = []
@@ -97,6 +97,10 @@ class Incidents:
                 self._gone(event.node)
             case AgentSeen():
                 self._agent_seen(work.site(event.node), event)
+            case JobsSeen():
+                self._jobs_seen(event)
+            case NodeSeen() if not self._node_seen(work.site(event.node), event):
+                pass
             case _:
                 work.dirty[event.node] = None
                 self._of_node(work.site(event.node), event)
@@ -112,14 +116,11 @@ class Incidents:
             case Found():
                 self._found(site, event)
             case FactSeen():
-                if self._same_boot(site, event.boot_id):
+                if self._same_boot(site, event.boot_id) and event.fact.seq > site.node.seq:
+                    site.node.seq = event.fact.seq
                     seen = self.assess(event, site.node, site.now)
                     if seen is not None:
                         self._found(site, seen)
-            case NodeSeen():
-                self._node_seen(site, event)
-            case JobsSeen(_, pods, known):
-                site.node.pods, site.node.known = list(pods), None if known is None else list(known)
             case Remedied():
                 remedied(site, event)
             case Validated():
@@ -174,8 +175,28 @@ class Incidents:
         self.work.dirty.pop(name, None)
         self.work.changed.add(name)
 
-    def _node_seen(self, site: Site, event: NodeSeen) -> None:
+    def _jobs_seen(self, event: JobsSeen) -> None:
+        """Costs nothing for a node without incidents and faults."""
+        node = self.work.node(event.node)
+        node.pods, node.known = list(event.pods), None if event.known is None else list(event.known)
+        if node.open or node.faults:
+            self.work.dirty[event.node] = None
+
+    def _node_seen(self, site: Site, event: NodeSeen) -> bool:
+        """False: nothing changed."""
         node, breaker = site.node, self.work.memory.breaker
+        seen = (
+            list(event.cards),
+            event.unit,
+            event.labels,
+            event.parents,
+            list(event.refused),
+            event.unschedulable,
+            event.ours,
+        )
+        known = (node.cards, node.unit, node.labels, node.parents, node.refused, node.unschedulable, node.ours)
+        if seen == known and bool(event.cards) is (site.name in breaker.nodes):
+            return False
         by_hand = node.unschedulable and node.ours and not event.unschedulable and not node.asked
         node.cards, node.unit, node.labels, node.parents = list(event.cards), event.unit, event.labels, event.parents
         node.refused = list(event.refused)
@@ -188,6 +209,7 @@ class Incidents:
         node.unschedulable, node.ours = event.unschedulable, event.ours
         if by_hand:
             mute(site)
+        return True
 
     def _agent_seen(self, site: Site, event: AgentSeen) -> None:
         """Costs nothing for an agent that reports as always."""
@@ -213,7 +235,7 @@ class Incidents:
         if node.boot_id:
             node.earlier_boots = [*node.earlier_boots, node.boot_id][-MOST_BOOTS:]
             self._booted(site)
-        node.boot_id = boot_id
+        node.boot_id, node.seq = boot_id, 0
         self.work.dirty[site.name] = None
         return True
 

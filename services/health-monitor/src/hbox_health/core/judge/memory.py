@@ -50,6 +50,7 @@ class Open:
     validated_from: float = 0.0
     passes: int = 0
     evicted: dict[str, float] = field(default_factory=dict)  #: job -> deadline of its notice; 0: evicted
+    leaving: list[str] = field(default_factory=list)  #: cards that pods have to leave now
     notified: list[str] = field(default_factory=list)  #: pods whose owners were informed
     part_of: str = ""  #: id of the incident that covers it; then it is not published
     held_by: list[str] = field(default_factory=list)
@@ -74,6 +75,7 @@ class JobFault:
 @dataclass(slots=True)
 class NodeMemory:
     boot_id: str = ""
+    seq: int = 0  #: of the newest fact of this boot; facts count once
     earlier_boots: list[str] = field(default_factory=list)
     cards: list[str] = field(default_factory=list)
     unit: str = ""

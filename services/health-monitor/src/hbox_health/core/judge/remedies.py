@@ -18,6 +18,8 @@ RESET_LASTS_S = 600.0
 
 def act(site: Site, incident: Open, admitted: bool) -> None:
     asked = [(course, finding) for course, finding, muted in demands(site, incident) if not muted]
+    if incident.part_of or (incident.state is not IncidentState.VALIDATING and all(c.leave is Leave.NONE for c, _ in asked)):
+        incident.leaving = []
     if incident.state in (IncidentState.SUSPECT, IncidentState.VALIDATING) or not asked or incident.part_of:
         worst = max((reason.finding for reason in incident.reasons.values()), key=decides, default=None)
         if worst is not None:
@@ -89,7 +91,8 @@ def leave(site: Site, incident: Open, course: Course, touched: list[PodOnCards])
     if course.leave is Leave.NONE:
         return True
     jobs: dict[str, tuple[Policy, float, list[str]]] = {}
-    leaving = site.node.pods if course.leave is Leave.NODE else touched
+    reboots = course.leave is Leave.NODE and Verb.REBOOT in site.work.policies.verbs
+    leaving = site.node.pods if reboots else touched  # without a reboot the neighbours stay
     for pod in leaving:
         policy, notice = pod.policy, pod.deadline_s if pod.policy is Policy.CHECKPOINT else 0.0
         if pod not in touched:
@@ -113,6 +116,7 @@ def leave(site: Site, incident: Open, course: Course, touched: list[PodOnCards])
             site.due.append(deadline)
         elif site.work.memory.breaker.admits_eviction(site.now):
             incident.evicted[job] = 0.0
+            _leaves(incident, course, cards)
             site.work.out.append(EvictGang(site.name, job, tuple(sorted(set(cards))), policy, incident.id))
         else:
             hold(incident, "breaker")
@@ -120,6 +124,13 @@ def leave(site: Site, incident: Open, course: Course, touched: list[PodOnCards])
             if room is not None:
                 site.due.append(room)
     return not leaving
+
+
+def _leaves(incident: Open, course: Course, cards: list[str]) -> None:
+    """Note which hardware the job leaves. Pods of a part of the node, such as those with several cards, have no cards of their own to name."""
+    if course.leave in (Leave.CARD, Leave.NODE):
+        sick = {incident.entity, *incident.cards} & set(cards)
+        incident.leaving = sorted({*incident.leaving, *(sick or cards)})
 
 
 def idle(site: Site, incident: Open, verb: Verb) -> bool:

@@ -88,6 +88,11 @@ def judge_snapshot(snapshot: Snapshot, profile: Profile) -> list[Finding]:
     return out
 
 
+def judge_card(card: Card, entity: str, profile: Profile) -> list[Finding]:
+    """All findings about one card; the number of its NVLinks is that of the profile."""
+    return _card(card, entity, profile, Snapshot(cards=(card,)), profile.nvlinks)
+
+
 def lost_cards(snapshot: Snapshot) -> list[str]:
     """UUIDs of cards that the inventory knows and NVML does not list, or reports as lost."""
     if snapshot.maintenance:

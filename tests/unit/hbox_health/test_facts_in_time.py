@@ -1,0 +1,150 @@
+"""Facts of agents in the incident engine: each counts once, in its boot, and the states of cards, ports and units are judged."""
+
+from typing import Any
+
+import pytest
+
+from hbox_common.health.report import Check, Fact
+from hbox_common.model import IncidentState, NodeName
+from hbox_health.core.judge.courses import Policies
+from hbox_health.core.judge.facts import Assessor
+from hbox_health.core.judge.happenings import FactSeen, NodeSeen
+from hbox_health.core.judge.incidents import Incidents
+from hbox_health.data import shipped_rules
+
+from .incident_world import GPU, OTHER, World, pod
+
+
+class Node(World):
+    """A node whose agent reports facts; nothing repairs it."""
+
+    def __init__(self, model: str = "NVIDIA-H100-80GB-HBM3") -> None:
+        super().__init__(Policies())
+        self.engine = Incidents(self.policies, Assessor(shipped_rules()))
+        self.seq = 0
+        self.step(NodeSeen(NodeName("n0"), (GPU, OTHER), labels={"nvidia.com/gpu.product": model}))
+
+    def fact(self, check: Check, entity: str, name: str, /, boot: str = "b1", seq: int | None = None, **value: Any) -> None:
+        self.seq += seq is None
+        self.step(FactSeen(NodeName("n0"), boot, Fact(self.seq if seq is None else seq, 5.0, check, entity, name, value)))
+
+    def card(self, action: int = 0, entity: str = GPU, **value: Any) -> None:
+        self.fact(Check.NVML, entity, "card", recovery_action=action, **value)
+
+    def xid(self, code: int, entity: str = GPU, boot: str = "b1") -> None:
+        self.fact(Check.KERNEL_LOG, entity, str(code), boot, kind="xid", code=code, pci="0000:18:00")
+
+
+def test_a_fact_that_was_judged_changes_nothing_when_it_is_delivered_again() -> None:
+    node = Node()
+    node.card(1)
+    node.card(4)
+    node.fact(Check.NVML, GPU, "card", seq=1, recovery_action=0)
+    assert node.only().action == "drain-and-reset"
+
+
+def test_numbers_of_facts_begin_again_with_a_boot_and_facts_of_the_boot_before_change_nothing() -> None:
+    node = Node()
+    for _ in range(5):
+        node.card()
+    node.fact(Check.NVML, GPU, "card", "b2", 1, recovery_action=1)
+    assert node.verdict().cards == (GPU,)
+    node.fact(Check.NVML, OTHER, "card", "b1", 99, recovery_action=1)
+    assert node.verdict().cards == (GPU,)
+
+
+@pytest.mark.parametrize(
+    ("action", "wanted"), [(1, "reset"), (2, "reboot"), (4, "drain-and-reset"), (6, "reset"), (7, "reboot"), (8, "isolate-gpu")]
+)
+def test_a_recovery_action_takes_the_card_out_of_use(action: int, wanted: str) -> None:
+    node = Node()
+    node.card(action)
+    incident = node.only()
+    assert (incident.action, incident.authority) == (wanted, "nvidia-recovery-action")
+    assert node.verdict().cards == (GPU,)
+
+
+def test_an_imex_domain_to_recover_leaves_local_work_alone() -> None:
+    node = Node()
+    node.card(5)
+    assert node.verdict().cards == ()
+
+
+def test_a_recovery_action_that_ends_cures_what_the_kernel_reported_too() -> None:
+    node = Node()
+    node.xid(48)
+    node.after(3)
+    node.card(1)
+    node.card(0)
+    assert node.only().state is IncidentState.VALIDATING
+    assert node.verdict().cards == (GPU,), "until it was well for a while"
+    node.after(node.policies.validated_s)
+    assert (node.open(), node.verdict().cards) == ([], ())
+
+
+def test_a_recovery_action_that_was_never_set_cures_nothing() -> None:
+    node = Node()
+    node.xid(48)
+    node.after(3)
+    node.card(0)
+    assert node.verdict().cards == (GPU,)
+    assert node.only().state is IncidentState.DRAINING, "its users are unknown"
+
+
+@pytest.mark.parametrize(
+    ("value", "wait_s", "action"),
+    [
+        ({"remapped_rows": {"correctable": 0, "uncorrectable": 1, "pending": True, "failure": False}}, 0, "reset-when-idle"),
+        ({"sram_threshold_exceeded": True}, 0, "replace"),
+        ({"every_call": 15}, 0, "reboot"),
+        ({"nvlinks_active": 17, "nvlinks_inactive": (3,)}, 50, "multi-gpu-off"),
+        ({"clocks_event_reasons": 0x40}, 75, "ticket"),
+    ],
+)
+def test_a_state_of_a_card_is_judged_once_it_lasted(value: dict[str, Any], wait_s: float, action: str) -> None:
+    node = Node()
+    node.card(0, **value)
+    if wait_s:
+        assert node.only().state is IncidentState.SUSPECT
+        node.after(wait_s)
+    assert node.only().state is not IncidentState.SUSPECT
+    assert node.only().action == action
+
+
+def test_a_port_that_is_missing_is_down() -> None:
+    node = Node()
+    node.fact(Check.PORTS, "rail:mlx5_0", "port", pci="0000:19:00", missing=True)
+    node.after(240)
+    assert node.verdict().rails_off == ("rail:mlx5_0",)
+
+
+@pytest.mark.parametrize(("model", "multi_gpu"), [("NVIDIA-H100-80GB-HBM3", False), ("NVIDIA-L20", True)])
+def test_a_fabric_manager_that_does_not_run_matters_with_nvswitches(model: str, multi_gpu: bool) -> None:
+    node = Node(model)
+    node.fact(Check.UNITS, "node", "units", units={"nvidia-fabricmanager": "inactive", "openibd": "inactive"}, modules={})
+    node.after(60)
+    assert node.verdict().multi_gpu is multi_gpu
+
+
+def leaving(node: Node) -> list[list[str]]:
+    return [incident.leaving for incident in node.engine.dump().nodes["n0"].open.values()]
+
+
+def test_pods_have_to_leave_a_card_only_while_a_reason_demands_it() -> None:
+    node = Node()
+    node.pods(pod("ns/p1", GPU, OTHER))
+    node.card(every_call=16)
+    assert leaving(node) == [[GPU]], "not the healthy card of the same pod"
+    node.card(remapped_rows={"pending": True})
+    assert node.only().action == "reset-when-idle"
+    assert leaving(node) == [[]]
+
+
+def test_neighbours_of_a_lost_card_stay_if_nothing_reboots_the_node() -> None:
+    node = Node()
+    node.pods(pod("ns/p1", GPU), pod("ns/p2", OTHER, job="ns/j2"))
+    node.xid(79)
+    node.after(3)
+    assert leaving(node) == [[GPU]]
+    node.after(node.policies.neighbours_s + 1)
+    assert leaving(node) == [[GPU]]
