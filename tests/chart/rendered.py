@@ -41,7 +41,13 @@ MATRIX: Mapping[str, Sequence[str]] = {
         "nats.tls.secret=broker-tls",
         "nats.tls.clientSecret=services-tls",
     ),
-    "agents' own keys": ("services.node-agent.enabled=true", "services.node-agent.seedFolder=/etc/hbox/agent"),
+    "own broker with agents by node": (
+        "services.node-agent.enabled=true",
+        "nats.enabled=false",
+        "nats.externalUrl=nats://a:4222",
+        "nats.usersPrefix=mine",
+        "nats.agentsByNode=true",
+    ),
     "kernel log": ("services.node-agent.enabled=true", "services.node-agent.kernelLog.enabled=true"),
     "NVML": (
         "services.node-agent.enabled=true",

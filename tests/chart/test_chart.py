@@ -187,13 +187,18 @@ def test_agents_get_a_capability_only_where_they_read_the_kernels_log() -> None:
     assert privileged == []
 
 
-def test_agents_with_keys_of_their_own_mount_no_secret() -> None:
-    [[_, _, spec]] = [found for found in pods("agents' own keys") if found[0] == AGENT]
-    assert {"name": "bus", "hostPath": {"path": "/etc/hbox/agent", "type": "Directory"}} in spec["volumes"]
-    assert not [volume for volume in spec["volumes"] if "secret" in volume]
-    [container] = spec["containers"]
-    assert {"name": "bus", "mountPath": "/etc/hbox/bus", "readOnly": True} in container["volumeMounts"]
-    assert {"name": "HBOX_NATS_SEED", "value": "/etc/hbox/bus/seed"} in container["env"]
+def test_agents_are_admitted_by_tokens_to_a_broker_of_ones_own() -> None:
+    name = "own broker with agents by node"
+    [[_, _, spec]] = [found for found in pods(name) if found[0] == AGENT]
+    assert {"name": "HBOX_NATS_TOKEN", "value": "/etc/hbox/bus/token"} in spec["containers"][0]["env"]
+    [callout] = [one for one in of(name, "Deployment") if one["metadata"]["name"] == "hbox-callout"]
+    [container] = callout["spec"]["template"]["spec"]["containers"]
+    assert {"name": "HBOX_NATS_URL", "value": "nats://a:4222"} in container["env"]
+    assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
+    [bus] = [volume for volume in callout["spec"]["template"]["spec"]["volumes"] if volume["name"] == "bus"]
+    assert bus["secret"]["secretName"] == "mine-callout"
+    refused = template("services.node-agent.enabled=true", "nats.closed=false", "nats.agentsByNode=true")
+    assert "nats.agentsByNode: the broker needs users" in refused.stderr
 
 
 def settings_of_collector(*values: str) -> dict[str, Any]:

@@ -105,11 +105,12 @@ imagePullSecrets:
 {{- list "topology-collector" "job-controller" "scheduler-core" "quota-ledger" "binder" "health-monitor" "node-agent" "console" "hbox-cli" "admin" "callout" | toYaml -}}
 {{- end -}}
 
-{{/* true: the chart's broker admits each agent by the token of its pod, for its own node only. The API server names the node from Kubernetes 1.30 on. */}}
+{{/* true: the broker admits each agent by the token of its pod, for its own node only. The API server names the node from Kubernetes 1.30 on. */}}
 {{- define "hbox.agentsByNode" -}}
-{{- $agent := index .Values.services "node-agent" -}}
-{{- $possible := and .Values.nats.enabled .Values.nats.closed $agent.enabled (not $agent.seedFolder) -}}
-{{- and $possible (ternary (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) .Values.nats.agentsByNode (kindIs "invalid" .Values.nats.agentsByNode)) -}}
+{{- $users := ne (include "hbox.busSecrets" .) "" -}}
+{{- if and .Values.nats.agentsByNode (not (and $users (include "hbox.natsUrl" .))) }}{{ fail "nats.agentsByNode: the broker needs users: nats.closed, and for a broker of your own nats.usersPrefix and nats.externalUrl" }}{{ end -}}
+{{- $usual := and .Values.nats.enabled $users (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- and (index .Values.services "node-agent").enabled (ternary $usual .Values.nats.agentsByNode (kindIs "invalid" .Values.nats.agentsByNode)) -}}
 {{- end -}}
 
 {{/* Readers, as words of a command. */}}

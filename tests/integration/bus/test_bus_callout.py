@@ -1,26 +1,31 @@
 """The broker's authorization callout, by nats-server itself: an agent with a token publishes about its own node alone."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from hbox_common.brokerkeys import keep, new_account_seed, public_account_key
 from hbox_common.bus import Access, Bus, EmbeddedServer, connection
-from hbox_common.bus.callout import AUDIENCE, NODE_EXTRA, Callout, reviewed_node
+from hbox_common.bus.callout import AT_ONCE, AUDIENCE, NODE_EXTRA, Callout, reviewed_node
 from hbox_common.bus.connection import Connection
 from hbox_common.bus.errors import NotPermitted
-from hbox_common.bus.users import ADMIN, AGENT, CALLOUT, admitted_agent, agent_user, users
+from hbox_common.bus.users import ADMIN, AGENT, CALLOUT, agent_of, agent_user, users
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import REGISTRY, NodeDevicesChanged, Stream, token_of
+from hbox_common.events import REGISTRY, HealthReport, NodeDevicesChanged, Stream, token_of
 from hbox_common.model import NodeDevices, NodeName
 
 from ...waiting import until
 
 #: Nodes by token: what an API server would answer.
 NODES = {"token-1": "node-1", "token-2": "node-2"}
+
+
+#: A token whose review has no end.
+HANGING = "hanging"
 
 
 @pytest.fixture
@@ -43,6 +48,8 @@ async def server(tmp_path: Path, seeds: Path, issuer: str) -> AsyncIterator[Embe
 
 
 async def reviewed(token: str) -> str:
+    if token == HANGING:
+        await asyncio.Event().wait()
     if token not in NODES:
         raise InvalidRequest("the API server does not accept its token")
     return NODES[token]
@@ -80,8 +87,20 @@ async def test_an_agent_with_a_token_publishes_about_its_own_node_only(
         await bus.publish(devices("node-1"), "node-1")
         [last] = await bus.last(NodeDevicesChanged, [("node-1",)], timeout_s=5)
         assert (last.event, last.source) == (devices("node-1"), f"/hbox/{AGENT}/node-1")
-        with pytest.raises(NotPermitted):
-            await bus.publish(devices("node-2"), "node-2", timeout_s=2)
+        for node in ("node-2", "node-1.example"):
+            for foreign in (devices(node), HealthReport(node=NodeName(node), boot_id="b", agent="a", facts=())):
+                with pytest.raises(NotPermitted):
+                    await bus.publish(foreign, node, timeout_s=2)
+
+
+async def test_the_key_of_all_agents_admits_none_where_tokens_do(
+    server: EmbeddedServer, seeds: Path, issuer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "REFUSED_S", 0.0)
+    async with answering(server, seeds, issuer):
+        with pytest.raises(InvalidRequest, match="refuses us"):
+            async with Bus.connect(server.url, name=AGENT, instance="1", access=Access(seed=seeds / f"{AGENT}.nk")):
+                pass
 
 
 async def test_an_agent_reads_no_answers_to_others(server: EmbeddedServer, seeds: Path, issuer: str, tmp_path: Path) -> None:
@@ -104,6 +123,39 @@ async def test_a_client_without_a_valid_token_is_not_admitted(
         with pytest.raises(InvalidRequest, match="refuses us"):
             async with asyncio.timeout(20), agent(server, tmp_path, "node-1", token):
                 pass
+
+
+async def test_an_agent_is_admitted_while_another_host_keeps_the_reviews_busy(
+    server: EmbeddedServer, seeds: Path, issuer: str, tmp_path: Path
+) -> None:
+    tried = 0
+    connect = b"CONNECT " + json.dumps({"auth_token": HANGING, "verbose": False}).encode() + b"\r\nPING\r\n"
+
+    async def flood() -> None:
+        nonlocal tried
+        while True:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0))
+            try:
+                writer.write(connect)
+                tried += 1
+                await reader.read()
+            except OSError:
+                pass  # the broker closes the connection
+            finally:
+                writer.close()
+                with suppress(OSError):
+                    await writer.wait_closed()
+
+    async with answering(server, seeds, issuer):
+        flooding = [asyncio.create_task(flood()) for _ in range(4 * AT_ONCE)]
+        try:
+            await until(lambda: tried >= 4 * AT_ONCE, timeout_s=20)
+            async with asyncio.timeout(1.5), agent(server, tmp_path, "node-1", "token-1") as bus:
+                await bus.publish(devices("node-1"), "node-1")
+        finally:
+            for one in flooding:
+                one.cancel()
+            await asyncio.gather(*flooding, return_exceptions=True)
 
 
 async def test_services_with_keys_need_no_callout_and_agents_wait_for_it(
@@ -132,7 +184,7 @@ async def test_an_admitted_agent_reads_its_token_anew_when_its_permissions_end(
 
 
 def test_an_agents_permissions_name_no_other_node() -> None:
-    every, own = users()[AGENT], admitted_agent("node.1")
+    every, own = users()[AGENT], agent_of("node.1")
     written = {t.filter() for t in REGISTRY.values() if t.about.stream is not None and AGENT in t.about.writers}
     assert written <= set(every.publish)
     assert not written & set(own.publish)

@@ -26,15 +26,13 @@ from hbox_common.bus.users import (
     DURABLES,
     OPERATOR,
     SERVICES,
-    agent_of,
-    agent_user,
     authorization,
     read_only,
     users,
 )
 from hbox_common.errors import InvalidRequest
-from hbox_common.events import REGISTRY, Event, HealthReport, JobsAsked, PlansProposed, Stream
-from hbox_common.model import Epoch, Index, NodeName, SchedulerId
+from hbox_common.events import REGISTRY, Event, JobsAsked, PlansProposed, Stream
+from hbox_common.model import Epoch, Index, SchedulerId
 
 from ...waiting import until
 from .bus_world import job
@@ -301,26 +299,6 @@ async def test_a_reader_of_one_queue_hears_of_that_queue_alone(tmp_path: Path) -
         assert await not_heard(server, seeds / "dashboard.nk", heard + others) == set(others)
         said = [subject(t) for t in STORED] + ["hbox.v1.api.quota-ledger.queues", "$JS.API.STREAM.INFO.HBOX_EVENTS", "anything"]
         assert await not_said(server, seeds / "dashboard.nk", said) == set(said)
-
-
-async def test_the_key_of_a_nodes_agent_publishes_about_that_node_only(tmp_path: Path) -> None:
-    seeds, user = tmp_path / "users", agent_user("node-1.example")
-    keys = keep(seeds, (*users(), user))
-    async with EmbeddedServer(tmp_path / "nats", keys=keys, readers={user: agent_of("node-1.example")}) as server:
-        async with bus_as(server, seeds, ADMIN):
-            pass
-        types = [t for t in STORED if "node-agent" in t.about.writers]
-        assert len(types) == 3
-        own = [t.subject("node-1.example") for t in types]
-        foreign = [t.subject(node) for t in types for node in ("node-2", "node-1", "node-1.example.org")]
-        assert await not_said(server, seeds / f"{user}.nk", own + foreign) == set(foreign)
-        report = HealthReport(node=NodeName("node-1.example"), boot_id="b", agent="a", facts=())
-        access = Access(seed=seeds / f"{user}.nk")
-        async with Bus.connect(server.url, name="node-agent", instance="1", access=access) as bus:
-            await bus.publish(report, "node-1.example")
-            assert [one.event for one in await bus.last(HealthReport, [("node-1.example",)])] == [report]
-            with pytest.raises(NotPermitted):
-                await bus.publish(report, "node-2", timeout_s=30)
 
 
 def test_seeds_are_kept_are_nobody_elses_to_read_and_their_public_halves_alone_are_in_the_configuration(tmp_path: Path) -> None:

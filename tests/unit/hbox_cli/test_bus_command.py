@@ -14,7 +14,7 @@ import yaml
 
 from hbox_cli.__main__ import cli
 from hbox_cli.commands.bus import _kept
-from hbox_common.brokerkeys import public_key, read_seed
+from hbox_common.brokerkeys import public_account_key, public_key, read_seed
 from hbox_common.bus.users import authorization, read_only, users
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest
@@ -42,17 +42,16 @@ def test_keys_are_kept_and_those_that_are_new_are_added(tmp_path: Path, capsys: 
     assert not any(read_seed(path) in text for path in tmp_path.glob("*.nk"))
 
 
-def test_agents_with_keys_of_their_own_replace_the_user_of_all_agents(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run("bus", "users", "--out", tmp_path, "--agent", "n1", "--agent", "n2", "-o", "json")
-    keys = json.loads(capsys.readouterr().out)["users"]
-    assert {name for name in keys if name.startswith("node-agent")} == {"node-agent-n1", "node-agent-n2"}
-    lines = (tmp_path / "authorization.conf").read_text().splitlines()
-    [first] = [line for line in lines if keys["node-agent-n1"] in line]
-    assert "hbox.v1.health.report.n1" in first
-    assert "hbox.v1.health.report.*" not in first
-    assert "hbox.v1.health.report.n2" not in first
+def test_agents_by_node_are_admitted_by_the_callout_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("bus", "users", "--out", tmp_path, "--agents-by-node", "--secrets", "gpu")
+    *secrets, configmap = yaml.safe_load_all(capsys.readouterr().out)
+    [callout] = [one["stringData"] for one in secrets if one["metadata"]["name"] == "hbox-bus-callout"]
+    text = configmap["data"]["authorization.conf"]
+    assert f"issuer: {public_account_key(callout['issuer'])}" in text
+    assert public_key(read_seed(tmp_path / "node-agent.nk")) not in text
+    assert (tmp_path / "callout.issuer").stat().st_mode & 0o077 == 0
+    run("bus", "users", "--out", tmp_path, "--agents-by-node")
+    assert (tmp_path / "authorization.conf").read_text() == text
 
 
 def test_secrets_for_kubectl_have_the_seeds_and_the_configmap_has_none(

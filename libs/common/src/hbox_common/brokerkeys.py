@@ -9,7 +9,7 @@ them so in Python has no wheel, so these few lines are here; the signing itself 
 import base64
 import binascii
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from nacl.signing import SigningKey
@@ -63,17 +63,27 @@ def read_account_seed(path: Path) -> str:
     return _read(path, _ACCOUNT)
 
 
+def keep_account(path: Path) -> str:
+    """An account's seed in this file, made where it is missing. Returns its public key. Raises InvalidRequest."""
+    _make(path, new_account_seed)
+    return public_account_key(read_account_seed(path))
+
+
 def keep(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """A seed for each name, `<name>.nk` in `folder`, made where it is missing. Returns the public keys by name. Raises InvalidRequest."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     found = {}
     for name in names:
         path = folder / f"{name}{SUFFIX}"
-        if not path.exists():
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(new_seed() + "\n")
+        _make(path, new_seed)
         found[name] = public_key(read_seed(path))
     return found
+
+
+def _make(path: Path, seed: Callable[[], str]) -> None:
+    if not path.exists():
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(seed() + "\n")
 
 
 def _read(path: Path, kind: int) -> str:

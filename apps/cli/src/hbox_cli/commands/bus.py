@@ -4,14 +4,15 @@ import asyncio
 import base64
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from hbox_common.clock import monotonic_s
-from hbox_common.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from hbox_common.errors import Conflict, HBoxError, InvalidRequest, NotFound, Unavailable
 
 from ..aio import run
 from ..context import Context, command_options
@@ -26,6 +27,8 @@ AUTHORIZATION = "authorization.conf"
 ROUTES, READERS = "routes", "readers"
 #: In the Secret of the callout's user: the seed of the account's key with which it signs.
 ISSUER = "issuer"
+#: The same in the folder of keys.
+ISSUER_FILE = "callout.issuer"
 #: Between two tries to read or write a Secret.
 AGAIN_S = 0.5
 
@@ -38,6 +41,11 @@ _READER = click.option(
     "and of nodes, without requests.",
 )
 
+_AGENTS_BY_NODE = click.option(
+    "--agents-by-node",
+    is_flag=True,
+    help="Admit agents by the tokens of their pods, each for messages about its own node, and none by a key; `hbox bus callout` reviews the tokens.",
+)
 
 _KUBECONFIG = click.option(
     "--kubeconfig",
@@ -59,44 +67,41 @@ def command() -> None:
     help="Folder of the keys; existing keys are kept.",
 )
 @_READER
-@click.option(
-    "--agent",
-    "agents",
-    multiple=True,
-    metavar="NODE",
-    help="Add a user for the node-agent of this node, which may publish about this node only. With one of them, the user of all agents has no access.",
-)
+@_AGENTS_BY_NODE
 @click.option(
     "--secrets", "namespace", metavar="NAMESPACE", help="Print Secrets and a ConfigMap for nats-server, for kubectl apply."
 )
 @command_options
-def users_(ctx: Context, out: Path, readers: tuple[str, ...], agents: tuple[str, ...], namespace: str | None) -> None:
+def users_(ctx: Context, out: Path, readers: tuple[str, ...], agents_by_node: bool, namespace: str | None) -> None:
     """Create a key for each service and for hbox itself, and nats-server's authorization file with their permissions.
 
     \b
     hbox bus users --out bus-users                                 bus-users/binder.nk, ..., bus-users/authorization.conf
     hbox bus users --out bus-users --reader grafana=ml,vision      also a reader of two queues
-    hbox bus users --out bus-users --agent node-0001 --agent node-0002
+    hbox bus users --out bus-users --agents-by-node                also bus-users/callout.issuer, with which hbox bus callout signs
     hbox bus users --out bus-users --secrets hbox-system | kubectl apply -f -
 
     Include bus-users/authorization.conf in the broker's nats.conf. HBOX_NATS_SEED names a service's key; `hbox up --nats-users` uses all of them.
     Only the owner can read the key files; the authorization file contains public keys.
     """
-    from hbox_common.brokerkeys import keep, read_seed  # noqa: PLC0415  a third of a second that --help does not need
-    from hbox_common.bus.users import AGENT, agent_of, agent_user, authorization, read_only, users  # noqa: PLC0415
+    from hbox_common.brokerkeys import keep, keep_account, read_account_seed, read_seed  # noqa: PLC0415  a third of a second
+    from hbox_common.bus.users import CALLOUT, authorization, read_only, users  # noqa: PLC0415
 
     others = {name: read_only(name, queues) for name, queues in _readers(readers).items()}
-    others |= {agent_user(node): agent_of(node) for node in agents}
     try:
-        keys = keep(out, (*(user for user in users() if not agents or user != AGENT), *others))
-        text = authorization(keys, others)
+        keys = keep(out, (*users(), *others))
+        issuer = keep_account(out / ISSUER_FILE) if agents_by_node else ""
+        text = authorization(keys, others, issuer=issuer)
         (out / AUTHORIZATION).write_text(text)
     except OSError as e:
         raise InvalidRequest(
             f"the keys cannot be written into {out}: {e.strerror}", hint="choose another folder with --out"
         ) from e
     if namespace is not None:
-        put(*_yaml(namespace, {user: read_seed(out / f"{user}.nk") for user in keys}, text).splitlines())
+        secrets_ = {user: {"seed": read_seed(out / f"{user}.nk")} for user in keys}
+        if issuer:
+            secrets_[CALLOUT][ISSUER] = read_account_seed(out / ISSUER_FILE)
+        put(*_yaml(namespace, secrets_, text).splitlines())
     elif not ctx.output.people:
         ctx.output.document("BusUsers", {"users": keys, "authorization": str(out / AUTHORIZATION)})
     else:
@@ -127,11 +132,7 @@ def users_(ctx: Context, out: Path, readers: tuple[str, ...], agents: tuple[str,
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="With --servers: folder with the servers' certificates (tls.crt, tls.key, ca.crt) [no TLS].",
 )
-@click.option(
-    "--agents-by-node",
-    is_flag=True,
-    help="Admit agents by the tokens of their pods, each for its own node; `hbox bus callout` reviews the tokens.",
-)
+@_AGENTS_BY_NODE
 @_KUBECONFIG
 @click.option(
     "--timeout",
@@ -235,6 +236,12 @@ async def _kept(client: "KubeClient", path: str, wanted: Mapping[str, Callable[[
 @click.option(
     "--key", envvar="HBOX_NATS_KEY", type=click.Path(path_type=Path, dir_okay=False), help="Key of the client certificate."
 )
+@click.option(
+    "--health-host", envvar="HBOX_HEALTH_HOST", default="127.0.0.1", show_default=True, help="Address of /healthz and /readyz."
+)
+@click.option(
+    "--health-port", envvar="HBOX_HEALTH_PORT", type=click.IntRange(0, 65535), help="Port of /healthz and /readyz [none]."
+)
 @_KUBECONFIG
 @command_options
 def callout_(
@@ -246,6 +253,8 @@ def callout_(
     ca: Path | None,
     certificate: Path | None,
     key: Path | None,
+    health_host: str,
+    health_port: int | None,
     kubeconfig: Path | None,
 ) -> None:
     """Admit agents to the broker, until interrupted: the API server reviews the token of each and names its node, and the agent may publish about
@@ -256,15 +265,30 @@ def callout_(
     from hbox_common.bus.connection import Connection  # noqa: PLC0415
     from hbox_common.bus.users import CALLOUT  # noqa: PLC0415
     from hbox_common.kube import TOKEN_REVIEWS, KubeClient  # noqa: PLC0415
+    from hbox_common.runtime import Health, HealthServer  # noqa: PLC0415
 
     access = Access(seed=keys / "seed", ca=ca, certificate=certificate, key=key)
     issuer = read_account_seed(keys / ISSUER)
 
     async def serve() -> None:
-        async with (
-            KubeClient.connect(str(kubeconfig) if kubeconfig else None, user_agent="hbox bus callout") as client,
-            Connection.open(nats_url, name=CALLOUT, instance="1", access=access) as connection,
-        ):
+        health = Health("callout")
+        on_bus, on_kube = health.condition("bus"), health.condition("kube")
+        on_kube.ok()  # until a review fails
+        async with AsyncExitStack() as stack:
+            if health_port is not None:
+                await stack.enter_async_context(HealthServer(health, host=health_host, port=health_port))
+            client = await stack.enter_async_context(
+                KubeClient.connect(str(kubeconfig) if kubeconfig else None, user_agent="hbox bus callout")
+            )
+            connection = await stack.enter_async_context(Connection.open(nats_url, name=CALLOUT, instance="1", access=access))
+
+            async def watch() -> NoReturn:
+                while True:
+                    if connection.connected.is_set():
+                        on_bus.ok()
+                    else:
+                        on_bus.bad("NATS cannot be reached")
+                    await asyncio.sleep(1)
 
             async def review(token: str) -> str:
                 body = {
@@ -272,11 +296,16 @@ def callout_(
                     "kind": "TokenReview",
                     "spec": {"token": token, "audiences": [AUDIENCE]},
                 }
-                answer = await client.json("POST", TOKEN_REVIEWS.path(), body=body)
+                try:
+                    answer = await client.json("POST", TOKEN_REVIEWS.path(), body=body)
+                except (HBoxError, asyncio.CancelledError) as e:
+                    on_kube.bad(str(e) or "the API server does not review tokens in time")
+                    raise
+                on_kube.ok()
                 return reviewed_node(answer.get("status") or {}, account=account)
 
             notify("agents are admitted by the tokens of their pods")
-            await Callout(issuer, review).run(connection)
+            await asyncio.gather(watch(), Callout(issuer, review).run(connection))
 
     run(serve)
 
@@ -338,7 +367,7 @@ def _reader(text: str) -> tuple[str, list[str]]:
     return name, names
 
 
-def _yaml(namespace: str, seeds: dict[str, str], authorization: str) -> str:
+def _yaml(namespace: str, seeds: Mapping[str, Mapping[str, str]], authorization: str) -> str:
     import yaml  # noqa: PLC0415
 
     def thing(kind: str, name: str, **content: Any) -> dict[str, Any]:
@@ -350,6 +379,6 @@ def _yaml(namespace: str, seeds: dict[str, str], authorization: str) -> str:
             **content,
         }
 
-    secrets = [thing("Secret", f"hbox-bus-{user}", type="Opaque", stringData={"seed": seed}) for user, seed in seeds.items()]
+    secrets = [thing("Secret", f"hbox-bus-{user}", type="Opaque", stringData=dict(own)) for user, own in seeds.items()]
     configmap = thing("ConfigMap", "hbox-bus-authorization", data={AUTHORIZATION: authorization})
     return yaml.safe_dump_all([*secrets, configmap], sort_keys=False)

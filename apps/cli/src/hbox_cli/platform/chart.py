@@ -166,11 +166,6 @@ def _service(name: str) -> dict[str, Any]:
                 "description": "of each node: the folder of NVML's library; empty: the runtime brings it",
             },
         ),
-        "seedFolder": {
-            "type": "string",
-            "pattern": "^(/.+)?$",
-            "description": "of each node: folder with the file `seed`, the key of this node's agent; empty: one key for all agents",
-        },
         "kernelLog": _closed("the kernel's log, read by the agent with CAP_SYSLOG", enabled=_BOOLEAN),
     }
     return _closed(
@@ -315,7 +310,7 @@ def schema() -> dict[str, Any]:
             closed={**_BOOLEAN, "description": "one key per service; each may publish and subscribe to its own subjects only"},
             agentsByNode={
                 **_or_null(_BOOLEAN),
-                "description": "the chart's closed broker admits each node-agent by its pod's token, for its own node only; null = from Kubernetes 1.30 on",
+                "description": "the broker admits each node-agent by its pod's token, for its own node only; null = the chart's, from Kubernetes 1.30 on",
             },
             usersPrefix=_NAME,
             tls=_closed("Secrets with certificates", secret=_NAME, clientSecret=_NAME),

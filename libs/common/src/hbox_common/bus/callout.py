@@ -13,18 +13,20 @@ import base64
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from nats.aio.msg import Msg
 
 from hbox_common.brokerkeys import account_signature, public_account_key
-from hbox_common.clock import wall_s
-from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
+from hbox_common.clock import monotonic_s, wall_s
+from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.model.bounds import is_name
 
 from .connection import Connection
-from .users import CALLOUT_SUBJECT, Permissions, admitted_agent, agent_user
+from .users import CALLOUT_SUBJECT, Permissions, agent_of, agent_user
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +38,24 @@ NODE_EXTRA = "authentication.kubernetes.io/node-name"
 LASTS_S = 3600
 #: Seconds for a review; nats-server waits for 2 s in all.
 REVIEW_S = 1.5
-#: Reviews in progress; further questions get no answer, and those clients try again.
-AT_ONCE = 64
+#: Reviews in progress, of all clients and of those at one address; further questions get no answer, and those clients try again.
+AT_ONCE, AT_ONCE_OF_HOST = 64, 4
+
+#: Seconds between two warnings about clients that are not admitted.
+WARNED_S = 1.0
 
 #: A token's node. Raises InvalidRequest where the token gives no right to any, Unavailable.
 Review = Callable[[str], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """About one client. `user`: the key that the broker made for it; `host`: its address."""
+
+    server: str
+    user: str
+    host: str
+    token: str
 
 
 class Callout:
@@ -49,15 +64,20 @@ class Callout:
     def __init__(self, issuer: str, review: Review) -> None:
         self._issuer, self._public, self._review = issuer, public_account_key(issuer), review
         self._answering: set[asyncio.Task[None]] = set()
+        self._hosts: Counter[str] = Counter()  #: reviews in progress by address
+        self._warned_at = -WARNED_S
+        self._unwarned = 0
 
     async def run(self, connection: Connection) -> None:
         """Answer until cancelled. Several processes may do so: the server takes the first answer."""
 
         def take(message: Msg) -> None:
-            if len(self._answering) >= AT_ONCE:
-                log.warning("%d clients are being reviewed; one more gets no answer and tries again", AT_ONCE)
+            question = _question(message.data)
+            if len(self._answering) >= AT_ONCE or self._hosts[question.host] >= AT_ONCE_OF_HOST:
+                self._not_admitted(question, "too many clients are being reviewed")
                 return
-            task = asyncio.create_task(self._respond(connection, message))
+            self._hosts[question.host] += 1
+            task = asyncio.create_task(self._respond(connection, message.reply, question))
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
 
@@ -67,30 +87,33 @@ class Callout:
         finally:
             await connection.unsubscribe(subscription)
 
-    async def _respond(self, connection: Connection, message: Msg) -> None:
-        try:
-            await connection.send(message.reply, await self.answer(message.data))
-        except HBoxError as e:
-            log.warning("a client gets no answer and tries again: %s", e)
-
-    async def answer(self, question: bytes) -> bytes:
-        """The JWT that admits the client or refuses it. Raises InvalidRequest for a question that is none."""
-        asked = _claims(question)
-        try:
-            server, user = str(asked["server_id"]["id"]), str(asked["user_nkey"])
-            host = str(asked.get("client_info", {}).get("host", ""))
-            token = str(asked.get("connect_opts", {}).get("auth_token", ""))
-        except (KeyError, TypeError, AttributeError) as e:
-            raise InvalidRequest(f"the broker's question has no {e}") from e
+    async def _respond(self, connection: Connection, reply: str, question: _Question) -> None:
+        """If the API server does not review the token, the client gets no answer: another process may have one, and else the client tries again."""
         try:
             async with asyncio.timeout(REVIEW_S):
-                node = await self._node(token)
+                outcome = await self._outcome(question)
+            await connection.send(reply, self._response(question, outcome))
         except (HBoxError, TimeoutError) as e:
-            e = e if isinstance(e, HBoxError) else Unavailable(f"the API server did not review its token within {REVIEW_S:g} s")
-            log.warning("a client at %s is not admitted: %s", host, e)
-            return self._response(user, server, {"error": str(e)})
-        log.info("the agent of node %s is admitted from %s", node, host)
-        return self._response(user, server, {"jwt": self._user(user, node)})
+            self._not_admitted(question, str(e) or f"the API server did not review its token within {REVIEW_S:g} s")
+        finally:
+            self._hosts[question.host] -= 1
+            self._hosts += Counter()  # keeps no address without a review
+
+    async def _outcome(self, question: _Question) -> Mapping[str, str]:
+        try:
+            node = await self._node(question.token)
+        except InvalidRequest as e:
+            self._not_admitted(question, str(e))
+            return {"error": str(e)}
+        log.info("the agent of node %s is admitted from %s", node, question.host)
+        return {"jwt": self._user(question.user, node)}
+
+    def _not_admitted(self, question: _Question, why: str) -> None:
+        """Any pod may try as often as it likes, so most lines are left out."""
+        self._unwarned += 1
+        if monotonic_s() - self._warned_at >= WARNED_S:
+            log.warning("a client at %s is not admitted: %s (%d since the last line)", question.host, why, self._unwarned)
+            self._warned_at, self._unwarned = monotonic_s(), 0
 
     async def _node(self, token: str) -> str:
         if not token:
@@ -103,13 +126,17 @@ class Callout:
         return node
 
     def _user(self, user: str, node: str) -> str:
-        rights = {"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1, **_permissions(admitted_agent(node))}
+        rights = {"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1, **_permissions(agent_of(node))}
         return self._signed(
             {"sub": user, "aud": "$G", "name": agent_user(node), "exp": int(wall_s()) + LASTS_S, "nats": rights}
         )
 
-    def _response(self, user: str, server: str, outcome: Mapping[str, str]) -> bytes:
-        claims = {"sub": user, "aud": server, "nats": {"type": "authorization_response", "version": 2, **outcome}}
+    def _response(self, question: _Question, outcome: Mapping[str, str]) -> bytes:
+        claims = {
+            "sub": question.user,
+            "aud": question.server,
+            "nats": {"type": "authorization_response", "version": 2, **outcome},
+        }
         return self._signed(claims).encode()
 
     def _signed(self, claims: Mapping[str, Any]) -> str:
@@ -141,16 +168,20 @@ def _permissions(permissions: Permissions) -> dict[str, Any]:
     return {"pub": publish, "sub": {"allow": list(permissions.subscribe)}}
 
 
-def _claims(token: bytes) -> dict[str, Any]:
-    """Of a question. Its signature is not checked: only the server can publish it."""
+def _question(token: bytes) -> _Question:
+    """Raises InvalidRequest. The signature is not checked: only the server can publish on the subject."""
     try:
         body = token.split(b".")[1]
-        claims = json.loads(base64.urlsafe_b64decode(body + b"=" * (-len(body) % 4)))["nats"]
-        if not isinstance(claims, dict):
-            raise TypeError("claims")
-    except (IndexError, ValueError, KeyError, TypeError) as e:
-        raise InvalidRequest("the broker's question is no JWT") from e
-    return claims
+        asked = json.loads(base64.urlsafe_b64decode(body + b"=" * (-len(body) % 4)))["nats"]
+        client, options = asked.get("client_info", {}), asked.get("connect_opts", {})
+        return _Question(
+            str(asked["server_id"]["id"]),
+            str(asked["user_nkey"]),
+            str(client.get("host", "")),
+            str(options.get("auth_token", "")),
+        )
+    except (IndexError, ValueError, KeyError, TypeError, AttributeError) as e:
+        raise InvalidRequest(f"the broker's question is none: {e}") from e
 
 
 def _part(content: Mapping[str, Any]) -> str:

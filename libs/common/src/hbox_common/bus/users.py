@@ -36,7 +36,7 @@ CALLS: Mapping[str, tuple[str, ...]] = {"console": ("scheduler-core",)}
 #: User of the `hbox` command: reads every stream and sends every request, and publishes only dead letters.
 OPERATOR = "hbox-cli"
 
-#: A user for all nodes' agents, unless each has its own (`agent_of`).
+#: A user for all nodes' agents, unless the callout admits each for its node (`agent_of`).
 AGENT = "node-agent"
 
 #: Services with endpoints for readers of single queues.
@@ -137,15 +137,14 @@ def agent_user(node: str) -> str:
 
 
 def agent_of(node: str) -> Permissions:
-    """Permissions of the agent of one node: it publishes messages about that node only, and reads what every agent reads."""
+    """Permissions of the agent of one node: it publishes messages about that node only, reads what every agent reads, and has an inbox of its own."""
     every = _of(AGENT)
     own = {t.filter(): t.subject(node) for t in REGISTRY.values() if AGENT in t.about.writers}
-    return replace(every, publish=tuple(own.get(subject, subject) for subject in every.publish))
-
-
-def admitted_agent(node: str) -> Permissions:
-    """Permissions of an agent that the callout admits: as `agent_of`, with an inbox of its own."""
-    return replace(agent_of(node), subscribe=(f"{inbox_of(agent_user(node))}.>",))
+    return replace(
+        every,
+        publish=tuple(own.get(subject, subject) for subject in every.publish),
+        subscribe=(f"{inbox_of(agent_user(node))}.>",),
+    )
 
 
 def consumer_of(reader: str, queue: str = "") -> str:
@@ -170,8 +169,9 @@ def _consuming(consumer: str, filter_: str) -> tuple[str, ...]:
 
 def authorization(keys: Mapping[str, str], others: Mapping[str, Permissions] | None = None, *, issuer: str = "") -> str:
     """nats-server's `authorization` block; other users cannot connect. `keys`: public nkeys by user; `others`: users in addition to the platform's own.
-    `issuer`: the account's public nkey by which user CALLOUT admits clients without a key of these; empty: none is admitted."""
+    `issuer`: the account's public nkey by which user CALLOUT admits agents, and no key does; empty: AGENT's key admits them."""
     every = users(others or ()) | dict(others or {})
+    keys = {user: key for user, key in keys.items() if not (issuer and user == AGENT)}
     lines = "\n".join(f"    {{ nkey: {keys[user]}, permissions: {every[user].block()} }} # {user}" for user in sorted(keys))
     # Clients with one of these keys do not depend on the callout.
     callout = f"  auth_callout {{ issuer: {issuer}, users: [{', '.join(sorted(keys.values()))}] }}\n" if issuer else ""
