@@ -11,6 +11,7 @@ from hbox_common.model import (
     Generation,
     HyperNode,
     Job,
+    JobId,
     NodeName,
     Queue,
     QueueName,
@@ -270,3 +271,23 @@ def test_search_leaves_the_state_as_it_was() -> None:
     assert columns.risen.end == risen, "no other pending job is retried"
     assert scheduler._placer.state(scheduler.index) == waits, "neither by turns"
     assert simulation.run() == []
+
+
+def test_search_leaves_the_scores_of_nodes_as_they_were() -> None:
+    """Prices of rooms follow the idle cards; cards that a trial takes do not count."""
+    policy = policy_of(PolicyName.LEAST_WASTE)
+    simulation = Simulation(policy, queues=[Queue(QueueName("default"))])
+    simulation.put_nodes([node(name, cards=8, model="H100", shares=2) for name in names(6)])
+    halves = CardRequest(2, cores=50, memory_percent=50)
+    simulation.submit([job("large", pods=2, cards=8), job("small", pods=3, cards=2), job("waits", pods=40, cards=halves)])
+    simulation.run()
+    scheduler, (small,) = simulation.scheduler, simulation.scheduler._queue.add(job("next", cards=1)).tasks
+
+    def scores() -> list[list[float]]:
+        rows = slice(0, scheduler.columns.size)
+        return [policy.score(scheduler.columns, rows, small).tolist(), scheduler.views.of(small).rank.tolist()]
+
+    scores()  # with the prices of now
+    before = scores()
+    assert of_kind(scheduler.reports.changes(JobId("waits"), PATIENT, lambda: 0.0).changes, ChangeKind.PODS)
+    assert scores() == before

@@ -12,6 +12,7 @@ else of the pod, of other nodes or of the session, and is called for each pod.
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from difflib import get_close_matches
 from enum import IntEnum
 from functools import cache
@@ -295,6 +296,10 @@ class ShapeScore(ByShape):
 
     def learn(self, task: Task, pods: int) -> None:  # most scores learn nothing
         """Called for each new job with the number of its pods of this shape."""
+
+    def trial(self) -> AbstractContextManager[None]:
+        """A context after which the plugin scores as before it, whatever was placed in it."""
+        return nullcontext()
 
     @abstractmethod
     def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:

@@ -198,7 +198,7 @@ class SessionRunner:
             return []
         before, self._facts.now = self._facts.now, wall
         try:
-            with self._sessions.open(self._previewing, entries, queues, leaving) as (session, preemptors):
+            with self._sessions.open(self._previewing, entries, queues, leaving, trial=True) as (session, preemptors):
                 run_action(CONSOLIDATE, session)
                 found = session.outcome.moves
                 return [(entry, found[gang.id]) for gang, entry in preemptors.items() if gang.id in found]

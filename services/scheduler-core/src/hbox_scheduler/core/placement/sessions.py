@@ -4,7 +4,7 @@ What a session did to the columns is taken back when it closes, but the places t
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import MappingProxyType
 
 from hbox_common.model import JobId, Neighbour, PodUid, QueueName, QueueTree
@@ -70,7 +70,7 @@ class Sessions:
 
     def follow(self, conf: Conf, policy: Policy) -> None:
         """The policy from the next session on."""
-        self._learned = policy.learned
+        self._policy = policy
         self._rooms_when_empty = {}
         self.by_shape = not in_the_way(conf)  #: whether equal pods are equal to the policy
         plugins = [plugin for tier in plugins_of(conf) for plugin in tier]
@@ -153,7 +153,7 @@ class Sessions:
         named = {gang.queue for gang in gangs} | {kind.queue for kind, _ in running.by_kind()}
         facts = self._facts
         known = self._queue_infos.of(queues, named, facts.recent_use)
-        with self._gone(gone, preempting=whole):
+        with self._gone(gone, preempting=whole), self._policy.trial() if trial else nullcontext():
             session = Session(
                 columns=self._columns,
                 cluster=Cluster(
@@ -178,7 +178,7 @@ class Sessions:
                 tiers=plugins_of(conf),
                 now=facts.now,
                 ask=self._ask,
-                learned=self._learned,
+                learned=self._policy.learned,
                 views=self._views if self.by_shape else None,
                 known_tree=self._known_tree,
             )

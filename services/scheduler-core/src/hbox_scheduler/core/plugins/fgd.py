@@ -13,6 +13,7 @@ All shapes stay in the mix: dropping the rare, large ones costs five points of a
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
@@ -161,6 +162,10 @@ class Fgd:
     def version(self) -> int:
         """Increases when scores of unchanged nodes have to be computed again."""
         return self.mix.version
+
+    def trial(self) -> AbstractContextManager[None]:
+        """As `ShapeScore.trial`."""
+        return nullcontext()
 
     def score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         """The loss of each node before, minus its loss after one pod of the task."""
@@ -338,6 +343,9 @@ class FgdPlugin(ShapeScore, CardOrder):
         for gang in session.gangs:
             for member in gang.members:
                 self.learn(member.task, 1)
+
+    def trial(self) -> AbstractContextManager[None]:
+        return self._chooser.trial()
 
     def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         score = self._chooser.score(columns, rows, task) if self._weight else None

@@ -16,7 +16,8 @@ again each time that their number has doubled. Rooms are priced again when the s
 if a price changed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -53,6 +54,15 @@ class LeastWaste(Fgd):
     @property
     def version(self) -> int:
         return super().version + self._priced
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        prices, priced_at, tabled = self._prices, self._priced_at, self._tabled
+        try:
+            yield
+        finally:
+            if self._prices is not prices:
+                self._prices, self._priced_at, self._tabled, self._priced = prices, priced_at, tabled, self._priced + 1
 
     def _look(self, columns: Columns) -> None:
         just_priced = self._known is None

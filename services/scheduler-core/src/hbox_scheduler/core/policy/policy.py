@@ -1,6 +1,7 @@
 """A policy as batches see it: of a volcano-scheduler.conf the masks and scores that are functions of a pod's shape and a node's row alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -67,6 +68,14 @@ class Policy:
     def learn(self, task: Task, pods: int) -> None:
         for plugin in self.scores:
             plugin.learn(task, pods)
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """A context after which scores are as before it, whatever was placed in it."""
+        with ExitStack() as stack:
+            for plugin in self.scores:
+                stack.enter_context(plugin.trial())
+            yield
 
     def allowed(self, columns: Columns, rows: Rows, task: Task) -> Bools:
         """`[n]`: alive nodes that fail no mask."""
