@@ -1,8 +1,10 @@
 """Headlines of pending jobs follow the state although nothing activates the jobs, and many pending jobs of many queues are judged in few sessions."""
 
+from dataclasses import replace
+
 import pytest
 
-from hbox_common.model import Job, JobId, Queue, QueueName
+from hbox_common.model import ClassQuota, Index, Job, JobId, Match, MatchOperator, Queue, QueueName
 from hbox_scheduler.core.explain.outcomes import NODES_OUT_OF_SERVICE
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.queueing.unschedulable import REVIEW_EVERY_S, REVIEW_S, REVIEWED
@@ -100,18 +102,30 @@ def test_of_many_classes_some_are_judged_again_at_a_time(tried: list[int]) -> No
     assert set(cluster.codes.values()) == {NODES_OUT_OF_SERVICE}
 
 
-def test_a_job_with_another_code_than_its_class_keeps_it() -> None:
+def test_a_review_gives_all_jobs_of_the_class_the_same_code() -> None:
+    """Also if the judged job had that code before, since it was tried on its own."""
     cluster = Cluster()
     cluster.submit(waits(3))
     cluster.until(5.0)
-    verdicts = cluster.scheduler._verdicts
-    other = verdicts._sent[JobId("default-1-2")]
-    assert other[1] is not None
-    verdicts._sent[JobId("default-1-2")] = other[0], other[1].model_copy(update={"code": "Another"})
-    cluster.codes.clear()
+    cluster.describe(unschedulable=True)
+    cluster.scheduler._queue.activate(cluster.scheduler._queue.entries[JobId("default-1-0")])
+    cluster.until(5.0)
+    assert [*cluster.codes.values()].count(NODES_OUT_OF_SERVICE) == 1
+    cluster.until(REVIEW_S + 5.0)
+    assert [*cluster.codes.values()].count(NODES_OUT_OF_SERVICE) == 3
+
+
+def test_a_job_that_its_quota_blocks_is_judged_again_by_its_nodes() -> None:
+    cluster = Cluster()
+    urgent = (Match("PriorityClass", MatchOperator.IN, ("urgent",)),)
+    quota = ClassQuota("default", "urgent", urgent, {"pods": 1}, {"pods": 1})
+    cluster.scheduler.on_class_quotas([quota], Index(cluster.scheduler.index))
+    cluster.submit(replace(one, priority_class="urgent") for one in [*waits(1), *waits(1, cards=9)])
+    cluster.until(5.0)
+    assert cluster.codes == {"default-1-0": "ResourceQuotaNotFit", "default-9-0": "NodeInsufficientDevice"}
     cluster.describe(unschedulable=True)
     cluster.until(REVIEW_S + 5.0)
-    assert cluster.codes == {JobId(f"default-1-{number}"): NODES_OUT_OF_SERVICE for number in range(2)}
+    assert cluster.codes == {"default-1-0": NODES_OUT_OF_SERVICE, "default-9-0": "NodeInsufficientDevice"}
 
 
 def test_jobs_of_many_queues_that_fit_nowhere_are_judged_many_in_a_session(tried: list[int]) -> None:

@@ -307,3 +307,14 @@ def test_nodes_are_reserved_only_for_gangs_that_can_start(pods: int, cards: int,
         world.run()
         world.now += 5.0
     assert bool(world.scheduler.reports.reservations) == reserved
+
+
+def test_job_that_no_wait_starts_needs_a_change_while_its_quota_is_in_use_too() -> None:
+    cluster = Cluster()
+    urgent = (Match("PriorityClass", MatchOperator.IN, ("urgent",)),)
+    quota = ClassQuota("default", "urgent", urgent, {"pods": 2}, {"pods": 2})
+    cluster.scheduler.on_class_quotas([quota], Index(cluster.scheduler.index))
+    fits, never = (replace(job(f"of-{cards}", cards=cards), priority_class="urgent") for cards in (8, 9))
+    assert (cluster.pending(fits).outcome, cluster.explained(fits).code) == ("wait", "ResourceQuotaNotFit")
+    assert (cluster.pending(never).outcome, cluster.explained(never).code) == ("change", "NodeInsufficientDevice")
+    assert (cluster.explained(never).need, cluster.explained(never).have) == ({"cards": 9}, {"cards": 8})

@@ -161,13 +161,12 @@ class Reports:
             return None
         cards = any(task.cards for task, _ in entry.pending)
         if why := entry.problem() or self._queues.refusal(entry.job.queue, cards=cards):
-            return without_session(
-                entry,
-                headline_of(why) or judged(INVALID_SPEC, Outcome.CHANGE),
-                why,
-                list(self._queues.all()),
-                self._queue.classes.shortage(entry.job),
-            ), []
+            headline = headline_of(why) or judged(INVALID_SPEC, Outcome.CHANGE)
+            if headline.outcome is Outcome.WAIT:
+                found = self._runner.explained(entry, self._queues.all(), self._preemptor.nominations, node, why=why)
+                if found[0].headline != headline:
+                    return found
+            return without_session(entry, headline, why, list(self._queues.all()), self._queue.classes.shortage(entry.job)), []
         return self._runner.explained(entry, self._queues.all(), self._preemptor.nominations, node)
 
     def changes(self, job: JobId, limits: ChangeLimits, clock: Callable[[], float]) -> FoundChanges:

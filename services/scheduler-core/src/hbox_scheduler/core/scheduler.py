@@ -600,6 +600,8 @@ class Scheduler(LedgerView):
                     self._preemptor.add(entry, self._placer.represented(entry.job.id))
             if not self._groups.blocked_reason(entry.job.id):  # otherwise admission publishes the reason
                 self._verdicts.put(verdict, now)
+        for entry in attempt.blocked:
+            self._reviews.blocked(entry, now, self._placer.state(self.index))
 
     def _add(self, job: Job) -> None:
         entry = self._queue.add(job)

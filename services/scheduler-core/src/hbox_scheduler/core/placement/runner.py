@@ -221,10 +221,29 @@ class SessionRunner:
                         found[member.task] = [member.name], of_cards
             return list(found.values())
 
+    def blocked(self, problems: Sequence[tuple[Entry, str]], queues: QueueTree, leaving: Iterable[PodUid]) -> list[Headline]:
+        """Of jobs that are not tried, each for a reason that passes: what else keeps it from starting after that, or the reason. Changes no state."""
+        known: dict[object, Headline] = {}
+        with self._sessions.open(self._placing, [entry for entry, _ in problems], queues, leaving, trial=True) as (
+            session,
+            gangs,
+        ):
+            return [
+                self._headlines.of(
+                    session,
+                    self._headlines.pending(session, gang)[0],
+                    WaitReason(why),
+                    revision=entry.job.revision,
+                    known=known,
+                )
+                for gang, (entry, why) in zip(gangs, problems, strict=True)
+            ]
+
     def explained(
-        self, entry: Entry, queues: QueueTree, leaving: Iterable[PodUid], node: int = -1
+        self, entry: Entry, queues: QueueTree, leaving: Iterable[PodUid], node: int = -1, *, why: str = ""
     ) -> tuple[Explained, list[str]]:
-        """Why the job, alone, gets no places, and the labels of all rules that the node of a row fails for it. All that the session did is taken back."""
+        """Why the job, alone, gets no places, and the labels of all rules that the node of a row fails for it. `why`: for which reason it is not tried; "" = it
+        is. All that the session did is taken back."""
         choices, self._columns.choices = self._columns.choices, None
         try:
             with self._sessions.open(self._placing, [entry], queues, leaving, trial=True) as (session, gangs):
@@ -235,12 +254,12 @@ class SessionRunner:
                 wants = self._headlines.wants(session, gang)
                 rooms = [NodeRooms(*rooms_by_node(session, one)) for one, _ in wants.kinds]
                 explainer = Explainer(session, member, before, self._bookings, wants=wants, rooms=rooms)
-                for action in self._placing.actions:
+                for action in self._placing.actions if not why else ():
                     run_action(action, session)
                 if any(one.gang is gang for one in session.outcome.bindings):
                     waiting = WaitReason("")
                     return explainer.explained(judged(NOT_TRIED_YET, Outcome.WAIT), waiting, Alone()), rules
-                waiting = WaitReasons(session).of(member)
+                waiting = WaitReason(why) if why else WaitReasons(session).of(member)
                 revision = entry.job.revision
                 headline = self._headlines.of(session, member, waiting, revision=revision)
                 return explainer.explained(headline, waiting, self._headlines.alone(session, gang, waiting, revision)), rules

@@ -116,8 +116,8 @@ class UnschedulableJobs:
         self._behind: dict[EquivalenceKey, None] = {}
         self._grown: dict[EquivalenceKey, None] = {}  #: classes with more entries than they may have
         self._retries = False
-        #: classes by their last judgement, the oldest first: when, and in which state of the cluster
-        self._judged: OrderedDict[EquivalenceKey, tuple[float, tuple[int, ...]]] = OrderedDict()
+        #: classes by their last judgement, the oldest first: when, in which state of the cluster, and the code of all of its jobs; (), "" = they may differ
+        self._judged: OrderedDict[EquivalenceKey, tuple[float, tuple[int, ...], str]] = OrderedDict()
         self._no_nodes = not columns.row_of  #: as of the last examination
         self.behind = False  #: classes are left that the next call examines
 
@@ -147,15 +147,19 @@ class UnschedulableJobs:
             self._retries = True
         entry.activated_from = None
 
-    def judged(self, entry: Entry, now: float, state: tuple[int, ...]) -> None:
-        """A kept job was judged now, in this state of the cluster: `review_at`."""
+    def judged(self, entry: Entry, code: str, now: float, state: tuple[int, ...], *, reviewed: bool) -> bool:
+        """A kept job was judged now, in this state of the cluster: `review_at`. `reviewed`: for its class; returns whether other jobs of the class may have
+        another code than this one."""
         assert entry.key is not None
-        self._judged[entry.key] = now, state
+        known = self._judged.get(entry.key)
+        equal = known is None or known[2] == code
+        self._judged[entry.key] = (now, state, code) if equal or reviewed else (now, (), "")
         self._judged.move_to_end(entry.key)
+        return reviewed and not equal
 
     def review_at(self, state: tuple[int, ...]) -> float | None:
         """When a class is to be judged again, since the state differs from that of its last judgement; None: none is."""
-        at, last = next(iter(self._judged.values()), (0.0, state))
+        at, last, _ = next(iter(self._judged.values()), (0.0, state, ""))
         return None if last == state else at + REVIEW_S
 
     def review(self, entries: dict[JobId, Entry], now: float, state: tuple[int, ...]) -> list[Entry]:
@@ -168,7 +172,7 @@ class UnschedulableJobs:
                 self._drop(key)
                 continue
             found += first
-            self._judged[key] = now, state
+            self._judged[key] = now, state, self._judged[key][2]
             self._judged.move_to_end(key)
         return found
 

@@ -11,13 +11,16 @@ turns of their namespaces (`queueing.retries`).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from hbox_common.events import JobVerdict, Plan
 from hbox_common.model import Index, JobId, Neighbour, PodUid, QueueName
 from hbox_common.model.annotations import WALLTIME
+from hbox_common.model.explanation import Outcome
 
+from ..explain.labels import Label
+from ..explain.outcomes import headline_of
 from ..placement.gangs import waiting_id
 from ..placement.outcomes import Placed, Unplaced, Untried
 from ..placement.plans import verdict_of
@@ -51,7 +54,8 @@ class Attempt:
     proposed: list[Entry] = field(default_factory=list)
     settled: list[Entry] = field(default_factory=list)  #: nothing left to place
     failed: list[tuple[Entry, JobVerdict]] = field(default_factory=list)
-    failures: int = 0  #: these, by what they cost
+    blocked: list[Entry] = field(default_factory=list)  #: of these, not tried for a reason that passes
+    failures: int = 0  #: the failed ones, by what they cost
 
     @property
     def placements(self) -> int:
@@ -185,7 +189,9 @@ class Placer:
             taken, outside = self._queue.take(self._most_jobs, ahead_of=ahead_of)
         attempt = Attempt()
         self._refusals.clear()
-        entries = [entry for entry in taken if self._is_tried(attempt, entry)]
+        blocked: list[tuple[Entry, str]] = []
+        entries = [entry for entry in taken if self._is_tried(attempt, entry, blocked)]
+        self._judge_blocked(attempt, blocked)
         represented = self._classes.represented(entries)
         found = (
             self._runner.place(
@@ -248,12 +254,12 @@ class Placer:
         elif taken >= self._most_jobs and untried == 0 and (failed <= taken // 2 or taken < LEAST_JOBS):
             self._most_jobs = min(self._limits.session_jobs, 2 * self._most_jobs)
 
-    def _is_tried(self, attempt: Attempt, entry: Entry) -> bool:
-        """Whether a session is needed to say what becomes of the job."""
+    def _is_tried(self, attempt: Attempt, entry: Entry, blocked: list[tuple[Entry, str]]) -> bool:
+        """Whether a session is needed to say what becomes of the job. `blocked`: jobs that are not tried, with the reason."""
         if not entry.pending:
             attempt.settled.append(entry)
         elif problem := entry.problem():
-            attempt.failed.append((entry, verdict_of(entry, None, problem)))
+            blocked.append((entry, problem))
         elif why := self._refusal(entry):
             self._wait(attempt, entry, verdict_of(entry, None, why), lacks_room=True)
         elif (verdict := self._classes.verdict_of_equal(entry)) is not None:
@@ -261,6 +267,19 @@ class Placer:
         else:
             return True
         return False
+
+    def _judge_blocked(self, attempt: Attempt, blocked: Sequence[tuple[Entry, str]]) -> None:
+        """A reason that passes is the headline only of a job that can start after that. Admission publishes the reasons of PodGroups."""
+        passing = [
+            (entry, why)
+            for entry, why in blocked
+            if (head := headline_of(why)) is not None and head.outcome is Outcome.WAIT and head.code != Label.NOT_ENQUEUED
+        ]
+        attempt.blocked += [entry for entry, _ in passing]
+        found = self._runner.blocked(passing, self._queues.all(), self._leaving) if passing else ()
+        headlines = {entry.job.id: headline for (entry, _), headline in zip(passing, found, strict=True)}
+        for entry, problem in blocked:
+            attempt.failed.append((entry, verdict_of(entry, None, problem, headlines.get(entry.job.id))))
 
     def _book(self, attempt: Attempt, found: Placed) -> None:
         entry = found.entry
