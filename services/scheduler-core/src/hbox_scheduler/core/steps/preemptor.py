@@ -247,9 +247,15 @@ class Preemptor:
         unschedulable.sort(key=attrgetter("order"))
         queues = self._queues.all()
         entries: list[Entry] = []
+        may: dict[object, bool] = {}  #: by what `may_preempt` reads of a job
         for entry in unschedulable:
             entry.update_pending(self._bookings)
-            if not entry.problem() and self._runner.may_preempt(entry, queues):
+            if entry.problem() or not entry.pending:
+                continue
+            key = entry.pending[0][0], entry.job.queue, entry.job.priority, entry.offline, entry.need
+            if key not in may:
+                may[key] = self._runner.may_preempt(entry, queues)
+            if may[key]:
                 entries.append(entry)
                 if len(entries) == self._limits.session_jobs:
                     break
