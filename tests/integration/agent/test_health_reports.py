@@ -164,6 +164,15 @@ async def test_numbers_rise_also_if_the_broker_has_no_report_of_this_boot_any_mo
     assert after[0] > before[-1]
 
 
+async def test_a_driver_that_is_unloaded_changes_the_state_of_modules(world: AgentWorld, host: Host, seen: Seen) -> None:
+    host.write("proc/modules", "nvidia 1 0 - Live 0x0\n")
+    async with world.agent(host_root=host.root, readers={"units": {"every_s": 0.1}}):
+        await seen.until("units", bool)
+        host.write("proc/modules", "")
+        facts = await seen.until("units", lambda facts: len(facts) == 2)
+        assert [fact.value["modules"]["nvidia"] for fact in facts] == [True, False]  # type: ignore[index,call-overload]
+
+
 async def test_all_states_are_published_again_before_the_stream_drops_them(
     world: AgentWorld, host: Host, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,6 +172,7 @@ class UnitsReader:
 
     def __init__(self, host: Path) -> None:
         self._host = host
+        self._driver = False  #: NVIDIA's driver was loaded once: until then the node is one without cards
 
     async def read(self) -> Sequence[Observation]:
         return await asyncio.to_thread(self._read)
@@ -182,7 +183,8 @@ class UnitsReader:
         except OSError as e:
             raise Unavailable(f"/proc/modules: {e.strerror}") from e
         loaded = {line.split(" ", 1)[0] for line in text.splitlines()}
-        if "nvidia" not in loaded:
+        self._driver = self._driver or "nvidia" in loaded
+        if not self._driver:
             return ()
         folder = next((one for name in _SLICES if (one := self._host / name).is_dir()), None)
         units = {} if folder is None else {unit: _active(folder / f"{unit}.service") for unit in UNITS}
