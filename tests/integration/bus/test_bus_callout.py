@@ -24,6 +24,8 @@ from ...waiting import until
 NODES = {"token-1": "node-1", "token-2": "node-2"}
 
 
+#: Tokens whose next review fails.
+unavailable: set[str] = set()
 #: A token whose review has no end.
 HANGING = "hanging"
 
@@ -48,6 +50,9 @@ async def server(tmp_path: Path, seeds: Path, issuer: str) -> AsyncIterator[Embe
 
 
 async def reviewed(token: str) -> str:
+    if token in unavailable:
+        unavailable.remove(token)
+        raise Unavailable("the API server does not answer")
     if token == HANGING:
         await asyncio.Event().wait()
     if token not in NODES:
@@ -167,6 +172,18 @@ async def test_services_with_keys_need_no_callout_and_agents_wait_for_it(
         assert not published.done()
         async with answering(server, seeds, issuer):
             await asyncio.wait_for(published, 30)
+
+
+async def test_an_agent_waits_while_the_api_server_is_away_or_another_callout_admits_it(
+    server: EmbeddedServer, seeds: Path, issuer: str, tmp_path: Path
+) -> None:
+    async with answering(server, seeds, issuer):
+        unavailable.add("token-1")
+        await asyncio.wait_for(publish_when_admitted(server, tmp_path), 30)
+        assert not unavailable
+        async with answering(server, seeds, issuer):
+            unavailable.add("token-1")
+            await asyncio.wait_for(publish_when_admitted(server, tmp_path), 1.5)
 
 
 async def publish_when_admitted(server: EmbeddedServer, folder: Path) -> None:
