@@ -11,6 +11,7 @@ import pytest
 
 from hbox_common.events import JobVerdict
 from hbox_common.model import (
+    POOL,
     CardQuota,
     CardRequest,
     ClassQuota,
@@ -318,3 +319,23 @@ def test_job_that_no_wait_starts_needs_a_change_while_its_quota_is_in_use_too() 
     assert (cluster.pending(fits).outcome, cluster.explained(fits).code) == ("wait", "ResourceQuotaNotFit")
     assert (cluster.pending(never).outcome, cluster.explained(never).code) == ("change", "NodeInsufficientDevice")
     assert (cluster.explained(never).need, cluster.explained(never).have) == ({"cards": 9}, {"cards": 8})
+
+
+def test_quota_on_memory_of_cards_is_compared_with_the_cards_that_the_pod_may_use() -> None:
+    """The smallest cards are in a zone that it does not select."""
+    cluster = Cluster()
+    cluster.put_nodes([node("small", cards=8, card_mib=10_000, labels={"zone": "c"})])
+    cluster.scheduler.on_card_quotas([CardQuota("default", "cards", {GPU_MEMORY: 20_000})])
+    waits = job("waits", cards=1, node_selector={"zone": "a"})
+    assert (cluster.pending(waits).outcome, cluster.explained(waits).code) == ("change", "ResourceQuotaTooSmall")
+    assert [*cluster.explained(waits).have.values()] == [20_000]
+
+
+def test_limit_on_a_model_counts_in_the_pool_of_the_queue() -> None:
+    """Its nodes have no other model."""
+    cluster = Cluster()
+    cluster.put_nodes([node("team", cards=8, model="H100", labels={POOL: "team"}, unschedulable=True)])
+    cluster.scheduler.on_queue(Queue(QueueName("own"), pools=("team",), capability={f"{GPU}.H100": 1}))
+    waits = job("waits", cards=4, queue="own")
+    assert (cluster.pending(waits).outcome, cluster.explained(waits).code) == ("change", "QueueLimitTooSmall")
+    assert (cluster.explained(waits).need, cluster.explained(waits).have) == ({"cards": 4}, {"cards": 1})

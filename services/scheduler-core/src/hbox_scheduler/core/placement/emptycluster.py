@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from hbox_common.model import Resources, by_pool, is_model, model_of
+from hbox_common.model import VENDORS, Resources, by_pool, is_model, model_of
 from hbox_common.model.resources import add
 from hbox_common.reasons import code_of_message
 
@@ -32,6 +32,7 @@ from ..policy.registry import plugins_of
 from ..quotas.models import concerned as concerned_models
 from ..quotas.models import max_pods
 from ..topology.constraints import concerned
+from .emptyroom import rooms_by_node
 
 #: Trials of one session: 10 ms each with 10,000 cards and a gang of 65 pods.
 MOST_TRIALS = 4
@@ -242,6 +243,8 @@ def _code(trial: Session, needed: Sequence[Member], waiting: WaitReason) -> str 
         return limits[0]
     if any(label in labels for label in BY_PLACES_OF_OTHERS) or trial.outcome.apart.get(gang.id):
         return GANG_KEEPS_APART
+    if _short_of_model(trial, needed[0]) is not None:  # other models may be on nodes that the pods may not use
+        return QUEUE_LIMIT_TOO_SMALL
     return GANG_TOO_LARGE if len(needed) > 1 else None
 
 
@@ -288,27 +291,42 @@ def _short_of_models(trial: Session, needed: Sequence[Member]) -> tuple[int, int
 
 
 def _short_of_model(trial: Session, member: Member) -> tuple[int, int, Sequence[str]] | None:
-    """As `_short_of_models`, if a limit is too small for one pod; pods of others, or other models, might have the cards otherwise."""
-    task = member.task
+    """As `_short_of_models`, if limits are too small for one pod in each pool that it may use; else pods of others, or other models, might have them."""
+    task, short = member.task, dict[str, int]()
     if not trial.models or task.cards is None:
         return None
-    left = trial.models.left(member.gang.queue, later=False, pool=member.account)
-    short = {model: left[model] for model in concerned_models(task, left) if is_model(model) and left[model] < task.cards.count}
-    return (task.cards.count, max(short.values()), sorted(map(model_of, short))) if short else None
+    for pool in (trial.pools.choices(member) if trial.pools else ()) or (member.account,):
+        left = trial.models.left(member.gang.queue, later=False, pool=pool)
+        found = {one: left[one] for one in concerned_models(task, left) if is_model(one) and left[one] < task.cards.count}
+        if not found:
+            return None
+        short |= found
+    return task.cards.count, max(short.values()), sorted(map(model_of, short))
 
 
 def _quota(trial: Session, needed: Sequence[Member], found: Facts) -> None:
-    """The quota of the namespace that is too small, whichever cards are chosen."""
+    """The quota of the namespace that is too small, whichever cards are chosen; or whichever are chosen on nodes that the pods may use."""
     books, gang = trial.cluster.card_books, needed[0].gang
     if books is None:
         return
-    asked = trial.namespace_quotas.least((member.task for member in needed), len(needed))
-    for quota in books.of(gang.namespace):
-        for resource, most in quota.limits.items():
-            if asked.get(resource, 0) > most:
-                found.limit(resource, asked[resource], most)
-                found.facts["name"] = quota.name
-                return
+    for asked in (trial.namespace_quotas.least((one.task for one in needed), len(needed)), _memory_there(trial, needed)):
+        for quota in books.of(gang.namespace):
+            for resource, most in quota.limits.items():
+                if asked.get(resource, 0) > most:
+                    found.limit(resource, asked[resource], most)
+                    found.facts["name"] = quota.name
+                    return
+
+
+def _memory_there(trial: Session, needed: Sequence[Member]) -> Resources:
+    """The memory of the smallest cards on nodes that hold such a pod, if all pods are equal."""
+    columns, task = trial.columns, needed[0].task
+    vendor = VENDORS.of(task.requests)
+    if vendor is None or task.cards is None or any(one.task is not task for one in needed):
+        return {}
+    memory = columns.card_memory[: columns.size][rooms_by_node(trial, needed[0])[0] > 0]
+    sizes = [task.cards.memory_on(size) for size in memory[memory > 0].tolist()]
+    return {vendor.memory: len(needed) * task.cards.count * min(sizes, default=0)}
 
 
 _FILL = {
