@@ -163,6 +163,26 @@ async def test_an_agent_is_admitted_while_another_host_keeps_the_reviews_busy(
             await asyncio.gather(*flooding, return_exceptions=True)
 
 
+async def test_agents_that_reconnect_together_are_admitted_at_the_first_try(
+    server: EmbeddedServer, seeds: Path, issuer: str
+) -> None:
+    connect = b"CONNECT " + json.dumps({"auth_token": "token-1", "verbose": False}).encode() + b"\r\nPING\r\n"
+
+    async def answered(place: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=(f"127.0.1.{place + 1}", 0))
+        try:
+            await reader.readline()  # INFO
+            writer.write(connect)
+            return await reader.readline()
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+    async with answering(server, seeds, issuer):
+        found = await asyncio.gather(*(answered(place) for place in range(3 * AT_ONCE)))
+    assert set(found) == {b"PONG\r\n"}
+
+
 async def test_services_with_keys_need_no_callout_and_agents_wait_for_it(
     server: EmbeddedServer, seeds: Path, issuer: str, tmp_path: Path
 ) -> None:

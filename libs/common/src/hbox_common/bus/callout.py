@@ -38,8 +38,10 @@ NODE_EXTRA = "authentication.kubernetes.io/node-name"
 LASTS_S = 3600
 #: Seconds for a review; nats-server waits for 2 s in all.
 REVIEW_S = 1.5
-#: Reviews in progress, of all clients and of those at one address; further questions get no answer, and those clients try again.
-AT_ONCE, AT_ONCE_OF_HOST = 64, 4
+#: Reviews at a time.
+AT_ONCE = 64
+#: Clients that wait for a review, in all and at one address; further ones get no answer and try again.
+WAITING, WAITING_OF_HOST = 1024, 4
 
 #: Seconds between two warnings about clients that are not admitted.
 WARNED_S = 1.0
@@ -63,8 +65,9 @@ class Callout:
 
     def __init__(self, issuer: str, review: Review) -> None:
         self._issuer, self._public, self._review = issuer, public_account_key(issuer), review
+        self._reviews = asyncio.Semaphore(AT_ONCE)
         self._answering: set[asyncio.Task[None]] = set()
-        self._hosts: Counter[str] = Counter()  #: reviews in progress by address
+        self._hosts: Counter[str] = Counter()  #: clients that wait, by address
         self._warned_at = -WARNED_S
         self._unwarned = 0
 
@@ -73,8 +76,8 @@ class Callout:
 
         def take(message: Msg) -> None:
             question = _question(message.data)
-            if len(self._answering) >= AT_ONCE or self._hosts[question.host] >= AT_ONCE_OF_HOST:
-                self._not_admitted(question, "too many clients are being reviewed")
+            if len(self._answering) >= WAITING or self._hosts[question.host] >= WAITING_OF_HOST:
+                self._not_admitted(question, "too many clients wait for a review")
                 return
             self._hosts[question.host] += 1
             task = asyncio.create_task(self._respond(connection, message.reply, question))
@@ -90,14 +93,14 @@ class Callout:
     async def _respond(self, connection: Connection, reply: str, question: _Question) -> None:
         """If the API server does not review the token, the client gets no answer: another process may have one, and else the client tries again."""
         try:
-            async with asyncio.timeout(REVIEW_S):
+            async with asyncio.timeout(REVIEW_S), self._reviews:
                 outcome = await self._outcome(question)
             await connection.send(reply, self._response(question, outcome))
         except (HBoxError, TimeoutError) as e:
             self._not_admitted(question, str(e) or f"the API server did not review its token within {REVIEW_S:g} s")
         finally:
             self._hosts[question.host] -= 1
-            self._hosts += Counter()  # keeps no address without a review
+            self._hosts += Counter()  # keeps no address without a client
 
     async def _outcome(self, question: _Question) -> Mapping[str, str]:
         try:
