@@ -38,7 +38,7 @@ def command() -> None:
 @click.option(
     "--rules",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder with own codes.yaml, nvlink5.yaml or profiles.yaml.",
+    help="Folder with own codes.yaml, nvlink5.yaml or profiles.yaml, for this command only.",
 )
 def judge(files: tuple[Path, ...], kind: str | None, box: str, driver: str, rules: Path | None) -> None:
     """Judge FILEs offline: what would health-monitor decide? Prints one JSON object for each.
