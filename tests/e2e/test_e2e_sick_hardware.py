@@ -1,7 +1,7 @@
 """Hardware breaks while jobs run on it. A card falls off the bus: the gang on it ends whole and starts on other nodes, its neighbours stay, and the node is
-used again after a boot. A contained memory error takes one card, and no pod leaves. An error of a program takes nothing.
+used again after a boot. Nothing is lost or repeated if the services are killed meanwhile. A contained memory error takes one card, and no pod leaves. An error of a program takes nothing.
 
-The nodes' agents read the hardware of emulated nodes; health-monitor and ledger are killed on the way.
+The nodes' agents read the hardware of emulated nodes.
 """
 
 import asyncio
@@ -142,6 +142,40 @@ async def test_a_gang_on_a_broken_card_restarts_elsewhere_and_its_neighbours_go_
         receipts = platform.json("why", "--evicted", "train")
         assert f"{sick} of node {home} is sick" in str(receipts)
         assert platform.json("audit")["faults"] == []
+
+
+async def uids_of(client: KubeClient) -> dict[str, str]:
+    pods = (await client.json("GET", PODS.path(SPACE)))["items"]
+    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in pods}
+
+
+async def test_a_gang_leaves_whole_and_once_while_four_services_are_killed(platform: Up) -> None:
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        home = (await until_placed(client, "train-0", "train-1", "next", "stays"))["train-0"]
+        uids = await uids_of(client)
+        gang = {uids["train-0"], uids["train-1"]}
+        hardware, addresses = hardware_of(platform, home)
+        victim = sorted(await cards_of(client, "train-0"))[0]
+        sick = victim.partition(":")[2]
+        hardware.card(sick, lost=True)
+        hardware.kernel(f"NVRM: Xid (PCI:{addresses[sick][:-2]}): 79, pid=1, name=x, GPU has fallen off the bus.")
+        for service in ("quota-ledger", "binder", "job-controller", "scheduler-core"):
+            killed(platform, service)
+        async with asyncio.timeout(60):
+            while not gang.isdisjoint((await uids_of(client)).values()):  # noqa: ASYNC110  asks the API server
+                await asyncio.sleep(0.1)
+        await submit(client, "train", WIDE)
+        where = await until_placed(client, "train-0", "train-1", "next", "stays")
+        assert home not in {where["train-0"], where["train-1"]}
+        after = await uids_of(client)
+        assert (after["next"], after["stays"]) == (uids["next"], uids["stays"])
+        receipts = platform.json("why", "--evicted", "train")["receipts"]
+        left = [{pod["pod_uid"] for pod in one["pods"]} for one in receipts]
+        assert [pods for pods in left if pods & gang] == [gang]
+        assert platform.json("audit")["faults"] == []
+        hardware.card(sick)
+        hardware.boot()
+        until(lambda: victim not in bad_cards(platform, home), timeout_s=30, what="the card's return")
 
 
 async def test_a_contained_memory_error_takes_its_card_and_an_error_of_a_program_takes_nothing(platform: Up) -> None:
