@@ -200,8 +200,9 @@ def test_items_of_jobs_have_the_id_of_their_trace() -> None:
         ({}, "ok"),
         ({"healthy": False}, "bad"),
         ({"cards": (CardId("gpu:a"), CardId("gpu:b"))}, "2 cards off"),
-        ({"rails_off": ("mlx5_0",), "multi_gpu": False}, "mlx5_0 off; one card a pod"),
-        ({"multi_node": False}, "no gangs"),
+        ({"bad_cards": (1,)}, "1 card off"),
+        ({"rails_off": ("mlx5_0",), "multi_gpu": False}, "mlx5_0 off; no multi-card pods"),
+        ({"multi_node": False}, "no multi-node gangs"),
     ],
 )
 def test_health_of_a_node_names_the_scopes_of_its_verdict(scope: dict[str, Any], text: str) -> None:

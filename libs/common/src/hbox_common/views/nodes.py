@@ -20,6 +20,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.cardparts import parts_on
 from hbox_common.model.devices import ALL_CORES
+from hbox_common.model.devices.cardids import numbered
 
 from .cards import allocation_of, free_percent, named_claims
 from .firstreport import report_item, report_text
@@ -81,7 +82,7 @@ def scopes_item(verdict: Verdict | None) -> Item:
     """What of a node may not be used, by health-monitor's verdict."""
     return {
         "node": verdict is None or verdict.healthy,
-        "sickCards": list(verdict.cards) if verdict else [],
+        "sickCards": list(verdict.cards or map(numbered, verdict.bad_cards)) if verdict else [],
         "railsOff": list(verdict.rails_off) if verdict else [],
         "multiGpu": verdict is None or verdict.multi_gpu,
         "multiNode": verdict is None or verdict.multi_node,
@@ -93,10 +94,11 @@ def scopes_text(item: Item) -> str:
     """`scopes_item` in a few words; `ok` if all may be used."""
     if not item["node"]:
         return "bad"
-    parts = [f"{len(item['sickCards'])} cards off"] if item["sickCards"] else []
+    sick = len(item["sickCards"])
+    parts = [f"{sick} card{'s' if sick > 1 else ''} off"] if sick else []
     parts += [f"{', '.join(item['railsOff'])} off"] if item["railsOff"] else []
-    parts += ["one card a pod"] if not item["multiGpu"] else []
-    parts += ["no gangs"] if not item["multiNode"] else []
+    parts += ["no multi-card pods"] if not item["multiGpu"] else []
+    parts += ["no multi-node gangs"] if not item["multiNode"] else []
     return "; ".join(parts) or "ok"
 
 
