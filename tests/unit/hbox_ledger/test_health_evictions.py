@@ -5,10 +5,13 @@ from dataclasses import replace
 import pytest
 
 from hbox_common.events import BindOutcome, EvictionRule, EvictKind, HealthEvictionAsked
-from hbox_common.model import CardId, JobId, NodeName, PodPhase, Queue, QueueName
+from hbox_common.kube import Queue as QueueObject
+from hbox_common.kube.objects import Metadata
+from hbox_common.model import CardId, JobId, NodeName, PodPhase, Queue, QueueName, QueuePhase
 from hbox_common.model.annotations import ON_SICK_HARDWARE
 from hbox_common.model.devices import card_id
 from hbox_common.model.sickhardware import SickPolicy
+from hbox_ledger.adapters.queues import queue_of
 from hbox_ledger.core.step import Step
 
 from .conftest import World
@@ -115,6 +118,15 @@ def test_the_queues_annotation_counts_for_jobs_without_one_and_below_that_queue(
     assert evicted(world.wait(1)) == set()
     states(world, "shrink")
     assert evicted(world.wait(1)) == {"g0"}
+
+
+def test_a_queue_with_an_unknown_policy_stays_open_and_reports_it() -> None:
+    notes = {ON_SICK_HARDWARE: "restrat"}
+    queue = queue_of(QueueObject(metadata=Metadata(name="q", uid="u", annotations=notes)))
+    assert queue.phase is QueuePhase.OPEN
+    assert queue.unknown_fields == (
+        "annotation hbox.io/on-sick-hardware is 'restrat', ignored; it may be restart, checkpoint, shrink, ignore",
+    )
 
 
 def test_only_a_checkpoint_has_a_notice(world: World) -> None:

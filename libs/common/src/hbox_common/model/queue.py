@@ -67,4 +67,4 @@ class Queue:
     pool_amounts: dict[str, Resources] = field(default_factory=dict)
     lent_pools: Pools = ()  #: of the pools that it owns, those that other queues may use while they are idle
     lent_to: tuple[str, ...] = ()  #: which queues, with all below them; none named = all
-    unknown_fields: tuple[str, ...] = ()  #: of the spec of its object, a sentence each
+    unknown_fields: tuple[str, ...] = ()  #: of the spec of its object, and unknown values that are ignored, a sentence each

@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from hbox_common.errors import InvalidRequest
-
 from .annotations import ON_SICK_HARDWARE
 
 
@@ -35,9 +33,3 @@ def unknown_policy(annotations: Mapping[str, str]) -> str:
     return (
         f"annotation {ON_SICK_HARDWARE} is {annotations[ON_SICK_HARDWARE][:64]!r}, ignored; it may be {', '.join(SickPolicy)}"
     )
-
-
-def check_sick_policy(annotations: Mapping[str, str]) -> None:
-    """Raises InvalidRequest for an unknown policy."""
-    if wrong := unknown_policy(annotations):
-        raise InvalidRequest(wrong)

@@ -42,7 +42,7 @@ from hbox_common.model.bounds import (
     sanitized,
 )
 from hbox_common.model.minruntime import check_run_time
-from hbox_common.model.sickhardware import check_sick_policy
+from hbox_common.model.sickhardware import unknown_policy
 
 #: Of one share of a queue, and of its lists of pools and namespaces: a state of a queue has to go into a message of 256 KiB.
 QUEUE_AMOUNTS, QUEUE_NAMES_BYTES = 64, 32 * 1024
@@ -81,7 +81,7 @@ def queue_of(found: QueueObject, *, bound: bool = False) -> Queue:
         created_at=_seconds(found.metadata.creation_timestamp),
         annotations=_annotations(found),
         node_groups=_node_groups(found.spec.affinity),
-        unknown_fields=found.unknown_fields,
+        unknown_fields=tuple(filter(None, (*found.unknown_fields, unknown_policy(found.metadata.annotations)))),
     )
 
 
@@ -160,7 +160,6 @@ def _annotations(found: QueueObject) -> dict[str, str]:
     """Those that plugins read. What they mean is the plugins' business: a policy without them does not care."""
     kept = {name: found.metadata.annotations[name] for name in QUEUE_POLICY_ANNOTATIONS if name in found.metadata.annotations}
     check_run_time(kept)
-    check_sick_policy(kept)
     for name, text in kept.items():
         if not is_plain(text, most := QUEUE_NAMES_BYTES if name == NODE_GROUP_LIMITS else ANNOTATION_BYTES):
             raise InvalidRequest(not_plain(f"annotation {name}", text, most))
