@@ -1,5 +1,5 @@
 """Hardware faults of an emulated node: its kernel's log, its cards as NVML returns them, its ports in /sys, its boots. All are files below the folder of its
-kubelet, from which node-agent reads them; any process may write them, and `hbox health inject` does.
+kubelet, from which node-agent reads them; any process may write them.
 
     hardware = NodeHardware(folder_of_kubelets / "node-0001")
     hardware.kernel("NVRM: Xid (PCI:0000:18:00): 79, pid=1, name=x, GPU has fallen off the bus.")
