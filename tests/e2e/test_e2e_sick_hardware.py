@@ -200,3 +200,10 @@ async def test_a_contained_memory_error_takes_its_card_and_an_error_of_a_program
 
 def test_the_folder_of_the_platform_has_the_incidents(platform: Up) -> None:
     assert Path(platform.state / "health.db").exists()
+
+
+def test_health_of_a_node_is_shown_and_an_unknown_node_is_an_error(platform: Up) -> None:
+    assert platform.json("health", "show", "n0")["text"] == "ok"
+    unknown = platform.hbox("health", "show", "n9")
+    assert unknown.returncode != 0
+    assert "there is no node n9" in unknown.stderr

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from hbox_common.bus import Bus, Delivery, Start
-from hbox_common.errors import Unavailable
-from hbox_common.events import Event, HealthVerdict, IncidentChanged
+from hbox_common.errors import NotFound, Unavailable
+from hbox_common.events import Event, HealthVerdict, IncidentChanged, NodeStateChanged
 from hbox_common.model import Incident, IncidentState
 from hbox_common.views.nodes import scopes_item, scopes_text
 
@@ -65,9 +65,12 @@ async def sick_nodes(bus: Bus) -> list[Item]:
 
 
 async def sick_node(bus: Bus, name: str) -> Item:
-    """What of one node may not be used, with its incidents."""
-    verdicts = [event.verdict for event in await last_values(bus, [HealthVerdict]) if isinstance(event, HealthVerdict)]
-    verdict = next((one for one in verdicts if one.node == name), None)
+    """What of one node may not be used, with its incidents. Raises NotFound for a node of which nothing is known."""
+    verdicts = [one.event.verdict for one in await bus.last(HealthVerdict, [(name,)]) if isinstance(one.event, HealthVerdict)]
+    found = await incidents(bus, name)
+    if not verdicts and not found and not await bus.last(NodeStateChanged, [(name,)]):
+        raise NotFound(f"there is no node {name}", hint="`hbox nodes` lists them")
+    verdict = verdicts[-1] if verdicts else None
     item = scopes_item(verdict)
     return {
         "node": name,
@@ -75,7 +78,7 @@ async def sick_node(bus: Bus, name: str) -> Item:
         "text": scopes_text(item),
         "reason": verdict.reason if verdict else "",
         "bootId": verdict.boot_id if verdict else "",
-        "incidents": await incidents(bus, name),
+        "incidents": found,
     }
 
 
