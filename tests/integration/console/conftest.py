@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hbox_common.bus import Bus, EmbeddedServer
+from hbox_common.bus import Bus, EmbeddedServer, Endpoint
 from hbox_common.events import (
     ClaimsAsked,
     ClaimsPage,
@@ -127,6 +127,22 @@ class World:
         ):
             await apply(self.client, manifest, field_manager="test")
         return name
+
+    async def two_tenants(self, *, used: int) -> None:
+        """Queues `mine` and `theirs` with `used` cards each. Anna sees queue `mine` and the jobs of ns-a."""
+        for name in ("mine", "theirs"):
+            await self.queue(name, used=used)
+        await self.allow("anna", "ns-a", rule=PODS)
+        await self.allow("anna", rule=queues("mine"))
+
+    @asynccontextmanager
+    async def scheduler(self, *endpoints: Endpoint) -> AsyncIterator[None]:
+        """A scheduler-core with these endpoints."""
+        async with Bus.connect(self.nats.url, name="scheduler-core", instance="test") as bus:
+            task = asyncio.create_task(bus.offer(endpoints, version="1", about="a scheduler"))
+            await asyncio.sleep(0.2)  # its subscriptions
+            yield
+            task.cancel()
 
     async def forbid(self, name: str, namespace: str) -> None:
         await self.client.json("DELETE", f"/apis/{RBAC}/v1/namespaces/{namespace}/rolebindings/{name}")

@@ -42,7 +42,7 @@ from hbox_console.api import EventList, Evictions, ExplanationDocument, UsageLis
 
 from ...console_objects import a_claim, a_job, a_node
 from ...waiting import until
-from .conftest import PODS, World, queues
+from .conftest import World
 
 
 @pytest.fixture
@@ -50,10 +50,7 @@ async def tenants(world: World) -> World:
     world.jobs = [a_job("ns-a", "alpha", queue="mine"), a_job("ns-b", "sekrit", queue="theirs", waiting=0, bound=0)]
     world.claims = [a_claim(world.jobs[1], node="n1")]
     await world.node(a_node("n1"))
-    for name in ("mine", "theirs"):
-        await world.queue(name, used=2)
-    await world.allow("anna", "ns-a", rule=PODS)
-    await world.allow("anna", rule=queues("mine"))
+    await world.two_tenants(used=2)
     return world
 
 
@@ -74,12 +71,8 @@ async def scheduler(world: World) -> AsyncIterator[list[ExplainRequest]]:
         )  # fmt: skip
         return ExplainAnswer(explanation=found)
 
-    async with Bus.connect(world.nats.url, name="scheduler-core", instance="test") as bus:
-        endpoint = Endpoint("explain", "why", ExplainRequest, ExplainAnswer, explain)
-        task = asyncio.create_task(bus.offer([endpoint], version="1", about="a scheduler"))
-        await asyncio.sleep(0.2)  # its subscriptions
+    async with world.scheduler(Endpoint("explain", "why", ExplainRequest, ExplainAnswer, explain)):
         yield asked
-        task.cancel()
 
 
 async def test_an_explanation_names_no_queue_of_others(tenants: World) -> None:

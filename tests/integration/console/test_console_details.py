@@ -1,6 +1,5 @@
 """Placements, the rules of one node, evictions by name, and the cards of nodes, by the client's rights."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -35,7 +34,9 @@ from hbox_common.model import (
     Verdict,
 )
 from hbox_common.model.decision import Decision, NodeDecision, Scored
+from hbox_console.adapters.reviews import Reviews
 from hbox_console.api import CardList, EvictionExplanation, EvictionPause, NodeCards, NodeExplanation, PlacementExplanation
+from hbox_console.core.rights import Scope
 
 from ...console_objects import GPU, a_claim, a_job, a_node, a_pod
 from ...waiting import until
@@ -55,15 +56,12 @@ def _node(name: str) -> NodeState:
 
 @pytest.fixture
 async def tenants(world: World) -> World:
-    """Two tenants with a pod each on node n1. Anna sees jobs and the queue of one, and no nodes."""
+    """Two tenants with a pod each on node n1."""
     world.jobs = [a_job("ns-a", "alpha", queue="mine", bound=1), a_job("ns-b", "sekrit", queue="theirs", waiting=0, bound=1)]
     world.pods = [a_pod(job) for job in world.jobs]
     world.claims = [a_claim(job, node="n1", cards=1) for job in world.jobs]
     await world.node(_node("n1"))
-    for name in ("mine", "theirs"):
-        await world.queue(name, used=1)
-    await world.allow("anna", "ns-a", rule=PODS)
-    await world.allow("anna", rule=queues("mine"))
+    await world.two_tenants(used=1)
     return world
 
 
@@ -81,15 +79,11 @@ async def scheduler(world: World) -> AsyncIterator[list[ExplainRequest]]:
         on = NodeDecision(N1, ["alpha-0"], first, second, "it is 2 behind: binpack -2")
         return DecisionsAnswer(since=1.0, decisions=(Decision(PlanId("p"), request.job, 2.0, "the default policy", [on]),))
 
-    async with Bus.connect(world.nats.url, name="scheduler-core", instance="test") as bus:
-        endpoints = [
-            Endpoint("explain", "why", ExplainRequest, ExplainAnswer, explain),
-            Endpoint("decisions", "why there", DecisionsRequest, DecisionsAnswer, decisions),
-        ]
-        task = asyncio.create_task(bus.offer(endpoints, version="1", about="a scheduler"))
-        await asyncio.sleep(0.2)  # its subscriptions
+    async with world.scheduler(
+        Endpoint("explain", "why", ExplainRequest, ExplainAnswer, explain),
+        Endpoint("decisions", "why there", DecisionsRequest, DecisionsAnswer, decisions),
+    ):
         yield asked
-        task.cancel()
 
 
 def _named(found: Mapping[str, Any]) -> list[str]:
@@ -238,3 +232,20 @@ async def test_pages_of_cards_end_with_a_node(tenants: World) -> None:
         _, second, _ = await world.ask(f"/api/v1/cards?limit=1&continue={first['metadata']['continue']}", user="berta")
         assert [card["node"] for card in second["items"]] == ["n2"] * 8
         assert second["metadata"]["continue"] == ""
+
+
+async def test_node_that_is_removed_during_a_review_is_left_out(tenants: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await tenants.node(_node("n2"))
+    async with tenants.running() as world:
+        await world.allow("berta", rule=NODES)
+        assert world.console is not None
+        model, scope = world.console.model, Reviews.scope
+
+        async def removing(*args: Any, **given: Any) -> Scope:
+            found = await scope(*args, **given)
+            model.nodes.pop(NodeName("n2"), None)
+            return found
+
+        monkeypatch.setattr(Reviews, "scope", removing)
+        status, found, _ = await world.ask("/api/v1/cards", user="berta")
+        assert (status, {card["node"] for card in found["items"]}) == (200, {"n1"})

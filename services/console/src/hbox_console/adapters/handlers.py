@@ -201,8 +201,10 @@ class Handlers:
         for name in sorted(name for name in self._model.nodes if name > after):
             if len(items) >= limit:
                 return self._list("CardList", items, cursor_of([last]))
-            node, last = self._model.nodes[name], name
+            last = name
             claims, verdict, _, _ = await self.on_node(identity, name)
+            if (node := self._model.nodes.get(name)) is None:  # removed during a review
+                continue
             items += card_items([node], {name: verdict} if verdict else {}, claims)
         return self._list("CardList", items, "")
 
