@@ -13,7 +13,7 @@ CODES = (
         Owner.SYSTEM,
         Text("All fitting cards are in use", "所有适用的卡均在使用中"),
         Text(
-            "all {total} cards that the pod may use[ on {among} nodes][, but {spare},] are in use[, by {queues}]"
+            "all {total} cards that the pod may use[ on {among} nodes] are in use[ except {spare}][, by {queues}]"
             "[; the first ends about {until_at}]",
             "[{among} 个节点上 ]Pod 可用的 {total} 张卡[除 {spare} 张外]均在使用中[，占用队列：{queues}]"
             "[；最早约 {until_at} 释放]",
