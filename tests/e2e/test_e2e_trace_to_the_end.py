@@ -59,8 +59,8 @@ def kill_and_wait(running: Up) -> None:
 
 
 @dataclass
-class Story:
-    """What the platform showed. `spans`: by the name of the job."""
+class Recorded:
+    """Output of the platform. `spans`: by the name of the job."""
 
     spans: dict[str, list[Seen]]
     why: str  #: of the waiter, as `hbox why` prints it
@@ -71,7 +71,7 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     state: Path = tmp_path_factory.mktemp("traces") / "state"
     with collector() as got:
         env = {"OTEL_BSP_SCHEDULE_DELAY": "100", "OTEL_EXPORTER_OTLP_ENDPOINT": got.url}
@@ -79,7 +79,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             yield asyncio.run(play(running, got))
 
 
-async def play(running: Up, got: Collector) -> Story:
+async def play(running: Up, got: Collector) -> Recorded:
     group: dict[str, Any] = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "victim"}}
     group["spec"] = {"minMember": 1, "priorityClassName": "low"}
     async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
@@ -101,7 +101,7 @@ async def play(running: Up, got: Collector) -> Story:
     addresses = json.loads((running.state / "platform.json").read_text())
     pages = {"binder": "metrics", "quota-ledger": "metrics/queues"}
     metrics = {name: openmetrics(f"{addresses['health'][name]}/{page}") for name, page in pages.items()}
-    return Story(traces(got), why, events, addresses, metrics, second)
+    return Recorded(traces(got), why, events, addresses, metrics, second)
 
 
 def openmetrics(url: str) -> str:
@@ -117,8 +117,8 @@ def openmetrics(url: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def told(story: Story) -> dict[str, list[Seen]]:
-    return story.spans
+def spans_by_job(recorded: Recorded) -> dict[str, list[Seen]]:
+    return recorded.spans
 
 
 def one(spans: list[Seen], name: str) -> Seen:
@@ -126,8 +126,8 @@ def one(spans: list[Seen], name: str) -> Seen:
     return found
 
 
-def test_a_job_that_waited_ran_and_ended_has_one_whole_trace(told: dict[str, list[Seen]]) -> None:
-    spans = told["waiter"]
+def test_a_job_that_waited_ran_and_ended_has_one_whole_trace(spans_by_job: dict[str, list[Seen]]) -> None:
+    spans = spans_by_job["waiter"]
     ids = {span.id for span in spans}
     assert [span.name for span in spans if span.parent not in ids] == ["submit"]
     once = ["submit", "wait.NotTriedYet", "wait.CardsInUse", "observe", "start", "run", "job"]
@@ -139,53 +139,53 @@ def test_a_job_that_waited_ran_and_ended_has_one_whole_trace(told: dict[str, lis
     assert run.end - run.start >= 1.5  # seconds that it ran, less the time that the news takes
 
 
-def test_the_waits_of_a_job_cover_all_of_its_waiting_also_over_the_kill(told: dict[str, list[Seen]]) -> None:
-    spans = told["waiter"]
+def test_the_waits_of_a_job_cover_all_of_its_waiting_also_over_the_kill(spans_by_job: dict[str, list[Seen]]) -> None:
+    spans = spans_by_job["waiter"]
     waits = sorted((span for span in spans if span.name.startswith("wait.")), key=lambda span: span.start)
     assert [before.end == after.start for before, after in pairwise(waits)] == [True] * (len(waits) - 1)
     assert abs(waits[-1].end - one(spans, "start").start) < 1.0
 
 
-def test_evictor_and_victim_link_to_each_other(told: dict[str, list[Seen]]) -> None:
-    evicted, making = one(told["victim"], "evicted"), one(told["evictor"], "make-room")
+def test_evictor_and_victim_link_to_each_other(spans_by_job: dict[str, list[Seen]]) -> None:
+    evicted, making = one(spans_by_job["victim"], "evicted"), one(spans_by_job["evictor"], "make-room")
     assert evicted.links == ((making.trace, making.id),)
     assert making.links == ((evicted.trace, evicted.id),)
     assert evicted.trace != making.trace
-    assert evicted.attributes["for_job"] == one(told["evictor"], "submit").attributes["job"]
+    assert evicted.attributes["for_job"] == one(spans_by_job["evictor"], "submit").attributes["job"]
 
 
-def test_a_tenant_that_names_another_jobs_trace_gets_a_link_and_a_trace_of_its_own(told: dict[str, list[Seen]]) -> None:
-    root, others = one(told["evictor"], "submit"), one(told["waiter"], "submit")
+def test_a_tenant_that_names_another_jobs_trace_gets_a_link_and_a_trace_of_its_own(spans_by_job: dict[str, list[Seen]]) -> None:
+    root, others = one(spans_by_job["evictor"], "submit"), one(spans_by_job["waiter"], "submit")
     assert root.links == ((others.trace, others.id),)
     assert root.trace != others.trace
-    jobs = {span.attributes["job"] for span in told["waiter"] if "job" in span.attributes}
+    jobs = {span.attributes["job"] for span in spans_by_job["waiter"] if "job" in span.attributes}
     assert len(jobs) == 1
 
 
-def test_the_run_of_an_evicted_job_ends_with_its_eviction(told: dict[str, list[Seen]]) -> None:
-    spans = told["victim"]
+def test_the_run_of_an_evicted_job_ends_with_its_eviction(spans_by_job: dict[str, list[Seen]]) -> None:
+    spans = spans_by_job["victim"]
     assert one(spans, "run").attributes["result"] == "evicted"
     assert [span.service for span in spans if span.name == "evict"] == ["binder"]
     assert not [span for span in spans if span.name == "job"], "the PodGroup is there and may get new pods"
 
 
-def test_why_and_events_name_the_trace(story: Story) -> None:
-    assert f"  TRACE     {story.spans['waiter'][0].trace}\n" in story.why
-    named = {(one["involvedObject"]["name"], one["metadata"].get("annotations", {}).get(TRACE_ID)) for one in story.events}
-    of = {name: spans[0].trace for name, spans in story.spans.items()}
+def test_why_and_events_name_the_trace(recorded: Recorded) -> None:
+    assert f"  TRACE     {recorded.spans['waiter'][0].trace}\n" in recorded.why
+    named = {(one["involvedObject"]["name"], one["metadata"].get("annotations", {}).get(TRACE_ID)) for one in recorded.events}
+    of = {name: spans[0].trace for name, spans in recorded.spans.items()}
     assert named == {("waiter", of["waiter"]), ("evictor", of["evictor"]), ("victim", of["victim"]), ("victim-0", of["victim"])}
 
 
-def test_histograms_have_traces_of_jobs_as_exemplars(story: Story) -> None:
-    traced = {spans[0].trace for spans in story.spans.values()}
+def test_histograms_have_traces_of_jobs_as_exemplars(recorded: Recorded) -> None:
+    traced = {spans[0].trace for spans in recorded.spans.values()}
     for name, family in (("binder", "hbox_binder_bind_seconds"), ("quota-ledger", "hbox_queue_submit_to_bound_seconds")):
-        found = set(exemplars(story.metrics[name], family).values())
+        found = set(exemplars(recorded.metrics[name], family).values())
         assert found, name
         assert found <= traced, name
 
 
-def test_fixed_ports_are_in_the_documented_order(story: Story) -> None:
-    found = story.addresses
+def test_fixed_ports_are_in_the_documented_order(recorded: Recorded) -> None:
+    found = recorded.addresses
     assert f"http://127.0.0.1:{PORTS_FROM}" in Path(found["kubeconfig"]).read_text()
     assert (found["nats_url"], found["console"]) == (
         f"nats://127.0.0.1:{PORTS_FROM + 1}",
@@ -194,5 +194,5 @@ def test_fixed_ports_are_in_the_documented_order(story: Story) -> None:
     assert found["health"] == {name: f"http://127.0.0.1:{PORTS_FROM + 5 + number}" for number, name in enumerate(SERVICES)}
 
 
-def test_a_second_platform_names_the_taken_port_and_its_use(story: Story) -> None:
-    assert f"port {PORTS_FROM} of 127.0.0.1, for the API server, cannot be used: Address already in use" in story.second
+def test_a_second_platform_names_the_taken_port_and_its_use(recorded: Recorded) -> None:
+    assert f"port {PORTS_FROM} of 127.0.0.1, for the API server, cannot be used: Address already in use" in recorded.second
