@@ -20,11 +20,15 @@ ATTEMPTS = 2
 
 
 async def explanation(bus: Bus, job: Item) -> Item | None:
-    """The explanation of a waiting job, with its waiting by code; None if its scheduler has none, or is older."""
+    """The explanation of a waiting job, with its waiting by code; None if its scheduler has none, or does not answer."""
     from hbox_common.views.explanations import explanation_item  # noqa: PLC0415  for those who ask why
 
-    answer = await _ask(bus, job)
-    if answer is None or answer.explanation is None:
+    try:
+        answer = await _ask(bus, job)
+    except Unavailable as e:
+        notify(f"no explanation from scheduler-core: {e}")
+        return None
+    if answer.explanation is None:
         return None
     return explanation_item(answer.explanation, job)
 
@@ -32,8 +36,6 @@ async def explanation(bus: Bus, job: Item) -> Item | None:
 async def rules_of_node(bus: Bus, job: Item, node: str) -> list[str]:
     """Labels of all rules that the node fails for a pod of the job, in the order in which reasons are given. Raises NotFound, Unavailable."""
     answer = await _ask(bus, job, node)
-    if answer is None:
-        raise Unavailable("scheduler-core does not explain nodes", hint="`hbox check` shows its version")
     if answer.node is None:
         raise NotFound(
             f"{job['name']} does not wait, or there is no node {node}", hint="`hbox nodes` lists nodes, `hbox jobs` jobs"
@@ -96,8 +98,8 @@ async def _ask(bus: Bus, job: Item, node: str = "") -> Any:
                 "scheduler-core", endpoint_of("explain", job.get("shard", "")), request, ExplainAnswer, timeout_s=EXPLAIN_S
             )
         except Unavailable as e:
-            if not e.outcome_unknown:  # an older scheduler has no such endpoint; the status of an absent one is shown elsewhere
-                return None
             lost = e
-    notify(f"no explanation from scheduler-core: {lost}")
-    return None
+            if not e.outcome_unknown:
+                break
+    assert lost is not None
+    raise lost

@@ -110,7 +110,7 @@ POLICIES = ("least-waste", "binpack", "fgd")
 )
 @click.option(
     "--ports-from",
-    type=click.IntRange(1024, 65_536 - portplan.MOST),
+    type=click.IntRange(1024, portplan.LAST_PORT),
     metavar="PORT",
     help="Use fixed ports from PORT on, in the order below, best below 32768 [free ports].",
 )

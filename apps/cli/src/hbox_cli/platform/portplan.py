@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import count
 
-from hbox_common.errors import Conflict
+from hbox_common.errors import Conflict, InvalidRequest
 from hbox_common.ports import held, reserved
 
 from ..services import SERVICES
@@ -19,8 +19,7 @@ def metrics_of(process: str) -> str:
 
 #: Roles by their distance from the first port. Behind them: further schedulers, standbys, further brokers.
 FIXED = (API_SERVER, BROKER, CONSOLE, MONITORING, ROUTES, *map(metrics_of, SERVICES))
-#: Ports that the largest platform needs.
-MOST = 100
+LAST_PORT = 65_535
 
 
 def offsets(processes: Mapping[str, str], brokers: int) -> dict[str, int]:
@@ -41,12 +40,15 @@ def offsets(processes: Mapping[str, str], brokers: int) -> dict[str, int]:
 @contextmanager
 def ports(processes: Mapping[str, str], brokers: int, *, first: int | None) -> Iterator[list[int]]:
     """Reserved ports: of the processes in their order, three of each broker (clients, monitoring, routes), of the HTTP API, and of the API server. `first`:
-    the lowest of fixed ports; None: any. Raises Conflict if a fixed one is taken, OSError if there are no free ones."""
+    the lowest of fixed ports; None: any. Raises InvalidRequest if the fixed ones end behind the last port, Conflict if one is taken, OSError if there are no
+    free ones."""
     wanted = offsets(processes, brokers)
     if first is None:
         with reserved(len(wanted)) as found:
             yield found
         return
+    if first > (highest := LAST_PORT - max(wanted.values())):
+        raise InvalidRequest(f"--ports-from {first}: too few ports follow for this platform", hint=f"{highest} at most")
     with ExitStack() as stack:
         for role, offset in sorted(wanted.items(), key=lambda item: item[1]):
             try:

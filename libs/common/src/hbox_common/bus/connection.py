@@ -53,6 +53,11 @@ PING_S, PINGS = 3, 2
 DEFAULT_PORT = 4222
 NO_RESPONDERS = "503"
 
+
+class NoResponder(Unavailable):
+    """No process subscribes to the subject of a request."""
+
+
 #: How the broker refuses what a user may not say or hear.
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"', re.IGNORECASE)
 
@@ -425,7 +430,7 @@ class Connection:
             if future.done() and not future.cancelled():
                 future.exception()  # looked at, also where something else was raised first
         if answer.headers and not answer.data and answer.headers.get("Status") == NO_RESPONDERS:
-            raise Unavailable(f"no responder on {subject}")
+            raise NoResponder(f"no responder on {subject}")
         return answer
 
     def _on_reply(self, message: Msg) -> None:

@@ -29,7 +29,7 @@ from hbox_common.clock import monotonic_s, new_id
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import token_of
 
-from .connection import Connection
+from .connection import Connection, NoResponder
 
 log = logging.getLogger(__name__)
 
@@ -267,7 +267,10 @@ async def call(
             await connection.connected.wait()
     except TimeoutError as e:
         raise Unavailable(f"the broker was not reachable within {timeout_s:g} s", hint="is nats-server running?") from e
-    answer = await connection.request(f"{PREFIX}.{service}.{name}", body, timeout_s=until - monotonic_s())
+    try:
+        answer = await connection.request(f"{PREFIX}.{service}.{name}", body, timeout_s=until - monotonic_s())
+    except NoResponder as e:
+        raise Unavailable(f"{service} does not answer: no process serves {name}", hint=f"is {service} running?") from e
     if code := (answer.headers or {}).get(ERROR_CODE):
         reason = (answer.headers or {}).get(ERROR, "")
         if code in ("400", "413"):
