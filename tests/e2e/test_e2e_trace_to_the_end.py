@@ -18,6 +18,7 @@ from hbox_common.kube import EVENTS, NODES, PODGROUPS, PODS, KubeClient
 from hbox_common.model.annotations import RUN_SECONDS, TRACE_ID, TRACEPARENT
 
 from ..openmetrics import exemplars
+from .charged_waits import until_published
 from .collector import Collector, Seen, collector
 from .platform_world import Up, hbox, until, up
 from .traced_jobs import node, pod, traces
@@ -89,6 +90,8 @@ async def play(running: Up, got: Collector) -> Recorded:
         until(lambda: seen(got, "waiter", "submit", "wait.NotTriedYet"), timeout_s=30, what="a reason of the waiter")
         why = running.hbox("why", "waiter").stdout
         second = hbox("up", "--state", str(running.state.with_name("second")), "--ports-from", str(PORTS_FROM)).stderr
+        item = running.json("why", "--history", "waiter")["items"][0]
+        await until_published(running, item["id"], ended="NotTriedYet")
         kill_and_wait(running)
         evictor = job("evictor", "high", seconds=2)
         root = traces(got)["waiter"][0]

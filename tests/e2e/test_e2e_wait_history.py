@@ -11,11 +11,10 @@ import pytest
 
 from hbox_cli.exits import Exit
 from hbox_cli.platform.layout import Layout
-from hbox_cli.session import bus_of, last_values
-from hbox_common.events import WaitsAttributed
 from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient
 
 from .. import waiting
+from .charged_waits import until_published
 from .platform_world import Up, up
 from .traced_jobs import node
 
@@ -73,13 +72,7 @@ async def test_waiting_is_charged_by_code_and_survives_a_crash(tmp_path: Path) -
 
             await waiting.until(in_use, "the gang waits for cards", timeout_s=60)
             job = running.json("why", "--history", "second")["items"][0]["id"]
-            async with bus_of(Layout(running.state).running()) as bus:
-
-                async def published() -> bool:
-                    values = [one for one in await last_values(bus, [WaitsAttributed]) if isinstance(one, WaitsAttributed)]
-                    return any(wait.job == job and len(wait.seconds) > 1 for value in values for wait in value.waits)
-
-                await waiting.until(published, "the account is in the stream", timeout_s=60)
+            await until_published(running, job, ended="GangIncomplete")
             estimate = running.json("when", "second")
             assert (estimate["kind"], estimate["name"], estimate["p50Seconds"]) == ("StartEstimate", "default/second", None)
             assert "no estimate: " in running.hbox("when", "second").stdout
