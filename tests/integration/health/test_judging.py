@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
+from hbox_common.clock import wall_s
 from hbox_common.errors import Unavailable
 from hbox_common.events import Event, HealthEvictionAsked, HealthReport, HealthVerdict, IncidentChanged
 from hbox_common.health.report import Check, Fact
 from hbox_common.model import Card, Incident, IncidentState, NodeName, Verdict
 from hbox_common.model.devices import card_id
 from hbox_common.model.sickhardware import SickPolicy
-from hbox_health import metrics
+from hbox_health import judging, metrics
 from hbox_health.adapters.incidentstore import IncidentStore
 from hbox_health.core.judge.memory import Memory
+from hbox_health.judging import Judging
 
 from ...waiting import until
 from .conftest import HealthWorld
@@ -186,10 +188,14 @@ async def test_only_what_changed_is_written(world: HealthWorld, monkeypatch: pyt
     for name in ("n1", "n2", "n3"):
         await world.show(name, cards=(card(0), card(1)))
     async with listening(world.bus) as seen, world.monitor():
-        await until(lambda: bool(saved))
+        for name in ("n1", "n2", "n3"):
+            await agent.report((SICK, 0), node=NodeName(name))
+        await until(lambda: {"n1", "n2", "n3"} <= set().union(*saved))
+        await asyncio.sleep(0.2)  # the boots are stored
         saved.clear()
         await world.show("n3", cards=(card(0), card(1)), generation=2)
         await world.run_pod("p0", OTHER, node="n2")
+        await agent.report((OTHER, 0), node=NodeName("n2"))
         await agent.report((SICK, 1))
         await until(lambda: bool(seen.verdicts))
         assert set().union(*saved) <= {"n1", ""}
@@ -220,6 +226,41 @@ async def test_a_database_that_does_not_answer_delays_and_loses_nothing(
         async with world.monitor():
             await until(lambda: seen.verdicts[-1].cards == (SICK,))
         assert len(seen.incidents) == 1
+
+
+async def test_an_incident_that_was_stored_and_not_published_is_published_after_a_restart(
+    world: HealthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent(world.nats)
+    await world.show(cards=(card(0), card(1)))
+    await world.run_pod("p0", SICK)
+    stored = asyncio.Event()
+    async with listening(world.bus) as seen:
+        with monkeypatch.context() as killed:
+            killed.setattr(Judging, "_publish", lambda _self, effects, _wanted: effects and stored.set())
+            async with world.monitor():
+                await agent.report((SICK, 1))
+                await stored.wait()
+        assert (seen.incidents, seen.asked, seen.verdicts) == ({}, [], [])
+        async with world.monitor():
+            await until(lambda: bool(seen.standing) and bool(seen.incidents))
+            await until(lambda: bool(seen.verdicts) and seen.verdicts[-1].cards == (SICK,))
+        assert len(seen.incidents) == 1
+
+
+async def test_a_clock_that_was_set_back_delays_no_return(world: HealthWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = Agent(world.nats)
+    await world.show(cards=(card(0), card(1)))
+    async with listening(world.bus) as seen:
+        async with world.monitor():
+            await agent.report((SICK, 1))
+            await until(lambda: bool(seen.verdicts) and seen.verdicts[-1].cards == (SICK,))
+            await agent.report((SICK, 0))
+            await until(lambda: [one[-1].state for one in seen.incidents.values()] == [IncidentState.VALIDATING])
+        monkeypatch.setattr(judging, "wall_s", lambda: wall_s() - 1800.0)
+        async with world.monitor(validated_s=0.5, recover_after_s=0):
+            await until(lambda: not seen.verdicts[-1].cards)
+        assert [one[-1].state for one in seen.incidents.values()] == [IncidentState.CLOSED]
 
 
 async def test_a_request_without_an_incident_is_withdrawn_at_the_start(world: HealthWorld) -> None:

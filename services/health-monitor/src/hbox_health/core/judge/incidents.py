@@ -99,6 +99,8 @@ class Incidents:
                 self._agent_seen(work.site(event.node), event)
             case JobsSeen():
                 self._jobs_seen(event)
+            case FactSeen():
+                self._fact_seen(work.site(event.node), event)
             case NodeSeen() if not self._node_seen(work.site(event.node), event):
                 pass
             case _:
@@ -115,12 +117,6 @@ class Incidents:
         match event:
             case Found():
                 self._found(site, event)
-            case FactSeen():
-                if self._same_boot(site, event.boot_id) and event.fact.seq > site.node.seq:
-                    site.node.seq = event.fact.seq
-                    seen = self.assess(event, site.node, site.now)
-                    if seen is not None:
-                        self._found(site, seen)
             case Remedied():
                 remedied(site, event)
             case Validated():
@@ -181,6 +177,19 @@ class Incidents:
         node.pods, node.known = list(event.pods), None if event.known is None else list(event.known)
         if node.open or node.faults:
             self.work.dirty[event.node] = None
+
+    def _fact_seen(self, site: Site, event: FactSeen) -> None:
+        """A fact that finds nothing and ends nothing costs no review, and is not stored: its number only guards against late deliveries."""
+        node = site.node
+        if not self._same_boot(site, event.boot_id) or event.fact.seq <= node.seq:
+            return
+        node.seq = event.fact.seq
+        found = self.assess(event, node, site.now)
+        if found is None:
+            return
+        if found.findings or node.held or any(r.source == found.source for i in node.open.values() for r in i.reasons.values()):
+            self.work.dirty[site.name] = None
+        self._found(site, found)
 
     def _node_seen(self, site: Site, event: NodeSeen) -> bool:
         """False: nothing changed."""
