@@ -237,7 +237,12 @@ async def test_an_incident_that_was_stored_and_not_published_is_published_after_
     stored = asyncio.Event()
     async with listening(world.bus) as seen:
         with monkeypatch.context() as killed:
-            killed.setattr(Judging, "_publish", lambda _self, effects, _wanted: effects and stored.set())
+
+            def die(_judging: Judging, effects: Sequence[object], _wanted: object) -> None:
+                if effects:
+                    stored.set()
+
+            killed.setattr(Judging, "_publish", die)
             async with world.monitor():
                 await agent.report((SICK, 1))
                 await stored.wait()
