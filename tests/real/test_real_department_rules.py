@@ -369,7 +369,7 @@ async def test_a_node_for_cards_alone_takes_no_other_work_until_its_label_says_s
             assert {str(one["reasons"]) for one in found["pending"].values()} == {"{'NodeTakesCardsOnly': 1}"}
             await stage.make(*late)
             for waits in ("cpu-0", "nothing-0"):
-                await stage.said(waits, "1 nodes = 0 with room + 1 NodeTakesCardsOnly")
+                await stage.said(waits, "1 node = 0 with room + 1 NodeTakesCardsOnly")
         await stage.come_to_be(**pods)
 
 
@@ -562,7 +562,7 @@ async def test_pods_leave_a_node_when_its_hour_is_over_by_the_clock_of_its_time_
     await stage.make(lent, group, deployment("g", pod("", "default", group="g", volcano={"preemptable": "true"}), replicas=3))
     await stage.make(deployment("any", pod("", "listed", volcano={"revocable-zone": "*"})), pod("firm-0", "default"))
     await stage.come_to_be(g=3, any=1)
-    await stage.said("firm-0", "1 nodes = 0 with room + 1 RevocableZone")
+    await stage.said("firm-0", "1 node = 0 with room + 1 RevocableZone")
     await stage.make(node("n1"))
     await stage.come_to_be(g=3, any=1, firm=1)
     assert sorted((await stage.placed()).values()) == ["n0"] * 4 + ["n1"]

@@ -20,6 +20,7 @@ from hbox_common.model.explanation import (
     StartEstimate,
 )
 from hbox_common.reasons import Language, change_text, headline, language_of, lines, verdict_line, waited
+from hbox_common.reasons.facts import filled
 from hbox_common.reasons.phrases import CHANGES, OUTCOMES, OWNERS, STAGES
 from hbox_common.reasons.render import duration, notes
 
@@ -263,3 +264,25 @@ def test_duration_has_two_units(seconds: float, text: str) -> None:
 )
 def test_waiting_is_a_sum_of_parts_in_the_order_in_which_they_began(seconds: dict[str, float], text: str) -> None:
     assert waited(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("template", "count", "text"),
+    [
+        ("{count} nodes have taints", 1, "1 node has taints"),
+        ("{count} nodes have taints", 2, "2 nodes have taints"),
+        ("the cards of {count} nodes are in use", 1, "the cards of 1 node are in use"),
+        ("{count} of {count} pods that have to start", 1, "1 of 1 pod that has to start"),
+        ("{count} pods that have to start", 1, "1 pod that has to start"),
+        ("move {count} running pods[ of {among} nodes]", 1, "move 1 running pod"),
+        ("{count} cardsets", 1, "1 cardsets"),
+    ],
+)
+def test_counted_noun_and_its_verb_are_singular_for_one(template: str, count: int, text: str) -> None:
+    assert filled(template, {"count": count}) == text
+
+
+def test_amounts_of_one_are_singular() -> None:
+    shown = "\n".join(lines(replace(FULL, need={"cards": 1.0}, have={"pods": 1.0}, nodes=NodeCounts(total=1))))
+    assert "needs 1 card; the most that can be had is 1 pod" in shown
+    assert "1 node = 0 with room" in shown

@@ -61,6 +61,15 @@ FACTS: Mapping[str, tuple[str, Fact]] = {
 
 _PART = re.compile(r"\[([^\]]*)\]|([^\[]+)")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
+#: A counted noun of an English text, and the verb that agrees with it.
+_SINGULAR_VERBS = {
+    "are": "is", "come": "comes", "do": "does", "exist": "exists", "get": "gets", "give": "gives", "have": "has", "keep": "keeps", "lack": "lacks",
+    "match": "matches", "take": "takes", "wait": "waits",
+}  # fmt: skip
+_COUNTED = re.compile(
+    r"(?P<of>\b(?:of|on|from) )?\{(?P<fact>\w+)\} (?P<running>running )?(?P<noun>card|job|node|pod)s\b"
+    rf"(?:(?P<that> that)? (?P<verb>{'|'.join(_SINGULAR_VERBS)})\b)?"
+)
 
 
 def placeholders(template: str) -> set[str]:
@@ -79,8 +88,17 @@ def filled(template: str, facts: Mapping[str, Fact], language: Language = Langua
             if required is not None:
                 return None
             continue
+        if language is Language.EN:
+            text = _COUNTED.sub(lambda found: _singular(found) if facts[found["fact"]] == 1 else found[0], text)
         out.append(_PLACEHOLDER.sub(lambda found: fact_text(found[1], facts[found[1]], language), text))
     return "".join(out)
+
+
+def _singular(counted: re.Match[str]) -> str:
+    """Of "the cards of one node are in use" the verb agrees with the cards."""
+    of, fact, running, noun, that, verb = counted.groups(default="")
+    agrees = verb if of and not that else _SINGULAR_VERBS.get(verb, "")
+    return f"{of}{{{fact}}} {running}{noun}{that}" + (f" {agrees}" if verb else "")
 
 
 def fact_text(name: str, value: Fact, language: Language = Language.EN) -> str:

@@ -76,6 +76,13 @@ UNITS: Mapping[str, Text] = {
     "memory_mib": Text("MiB of memory", "MiB 内存"),
     "card_memory_mib": Text("MiB of card memory", "MiB 显存"),
 }
+#: Those whose names differ for an amount of one.
+ONE: Mapping[str, Text] = {
+    "cards": Text("card", "张卡"),
+    "pods": Text("pod", "个 Pod"),
+    "nodes": Text("node", "个节点"),
+    "cpu": Text("CPU", "个 CPU"),
+}
 
 VERDICT = Text("VERDICT", "结论")
 BLOCKED = Text("BLOCKED", "原因")
@@ -98,6 +105,7 @@ AS_OF = Text("as of {}", "截至 {}")
 REVISION = Text(", revision {}", "，修订 {}")
 OK = Text("ok", "通过")
 NODE_SUM = Text("{} nodes = {} with room", "{} 个节点 = {} 个有空位")
+ONE_NODE_SUM = Text("{} node = {} with room", "{} 个节点 = {} 个有空位")
 ONLY = Text("alone in the way: {}", "仅此一项阻碍：{}")
 INTERVAL = Text("{} to {} (p50-p90, by {})", "{} 至 {}（p50-p90，方法：{}）")
 DRIVER = Text("depends on {}", "取决于 {}")

@@ -154,11 +154,11 @@ def _amounts(explanation: Explanation, language: Language) -> str:
 
 
 def _amount(amounts: Mapping[str, float], language: Language) -> str:
-    return ", ".join(f"{number(value)} {_unit(unit, language)}" for unit, value in amounts.items())
+    return ", ".join(f"{number(value)} {_unit(unit, value, language)}" for unit, value in amounts.items())
 
 
-def _unit(unit: str, language: Language) -> str:
-    known = phrases.UNITS.get(unit)
+def _unit(unit: str, amount: float, language: Language) -> str:
+    known = (phrases.ONE if amount == 1 else {}).get(unit) or phrases.UNITS.get(unit)
     return known.of(language) if known is not None else clean(unit)
 
 
@@ -181,7 +181,8 @@ def _stage_text(name: str, facts: Mapping[str, Fact], language: Language) -> str
 def _nodes(nodes: NodeCounts, language: Language) -> Iterator[str]:
     if not nodes.total:
         return
-    parts = [phrases.NODE_SUM.of(language).format(nodes.total, nodes.fitting), *_counted(nodes.first, nodes, language)]
+    total = phrases.NODE_SUM if nodes.total > 1 else phrases.ONE_NODE_SUM
+    parts = [total.of(language).format(nodes.total, nodes.fitting), *_counted(nodes.first, nodes, language)]
     yield _row(phrases.NODES_HEAD, " + ".join(parts), language)
     if nodes.only and len(nodes.first) > 1:
         alone = " · ".join(f"{clean(label)} {count}" for label, count in _by_count(nodes.only))
