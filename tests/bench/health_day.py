@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 
 from hbox_common.model import IncidentState, NodeName
+from hbox_common.model.remedy import Outcome, Verb
 from hbox_health.core.judge.courses import Policies
 from hbox_health.core.judge.finding import Action, Blame, Finding, Scope, Severity
 from hbox_health.core.judge.happenings import (
@@ -21,7 +22,6 @@ from hbox_health.core.judge.happenings import (
     JobsSeen,
     Maintenance,
     NodeSeen,
-    Outcome,
     PodOnCards,
     Remedied,
     Remedy,
@@ -29,7 +29,6 @@ from hbox_health.core.judge.happenings import (
     Tick,
     Uncordon,
     Validated,
-    Verb,
     VerdictChanged,
 )
 from hbox_health.core.judge.incidents import Incidents

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.hbox_health.incident_world import GPU, OTHER, World, finding, lost, of_program, port_down, reset
 
 from hbox_common.model import IncidentState, NodeName
+from hbox_common.model.remedy import Outcome, Verb
 from hbox_health.core.judge.breaker import Breaker
 from hbox_health.core.judge.finding import Action, Scope, Severity
 from hbox_health.core.judge.happenings import (
@@ -18,13 +19,11 @@ from hbox_health.core.judge.happenings import (
     IncidentChanged,
     JobsSeen,
     OperatorCloses,
-    Outcome,
     PodOnCards,
     Policy,
     Remedied,
     Tick,
     Validated,
-    Verb,
     Waiting,
 )
 

@@ -84,6 +84,8 @@ from hbox_common.events import (
     PolicyFollowed,
     QueueRefused,
     QueueStateChanged,
+    RemediesDecided,
+    RemedyObserved,
     RunTimesLearned,
     Usage,
     UsageAsked,
@@ -182,6 +184,8 @@ from hbox_common.model.consolidation import MoveTerms
 from hbox_common.model.devices import Ask, CardTraits, NearAdapters, PathKind, PodDevices, Profile
 from hbox_common.model.incident import Incident, IncidentState
 from hbox_common.model.numa import NumaPolicy, NumaScope
+from hbox_common.model.remedy import Decision, Verb
+from hbox_common.model.remedy import Outcome as RemedyOutcome
 from hbox_common.model.sickhardware import SickPolicy
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -356,6 +360,14 @@ EXAMPLES: tuple[Event, ...] = (
     ),
     HealthEvictionAsked(
         node=_NODE, incident="inc-1", boot_id="b1", cards=_CARDS, reason="XID 79", policy=SickPolicy.CHECKPOINT, ended=True
+    ),
+    RemediesDecided(
+        node=_NODE, boot_id="b1",
+        decisions=(Decision("inc-1", "gpu:GPU-6a1f0c9e", Verb.RESET, 1, 1_700_000_300.5), Decision("inc-2", "node", Verb.ACS_OFF, 2, 9.5)),
+    ),
+    RemedyObserved(
+        node=_NODE, boot_id="b1", decision=Decision("inc-1", "gpu:GPU-6a1f0c9e", Verb.RESET, 1, 1_700_000_300.5), outcome=RemedyOutcome.REFUSED,
+        holders=("4711 dcgm-exporter",), message="processes hold the card", at=1_700_000_001.25,
     ),
     HealthReport(
         node=_NODE, boot_id="7d0c1f6e-4b60-4f0a-9a51-0f6d3b0f7a10", agent="a1b2c3d4", log_seq=4812, report_only=("ports",), cards={"GPU-1": 0, "GPU-2": -1},

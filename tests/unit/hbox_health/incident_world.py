@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from hbox_common.model import Incident, IncidentState, NodeName
+from hbox_common.model.remedy import Verb
 from hbox_health.core.judge.courses import Policies
 from hbox_health.core.judge.finding import Action, Blame, Finding, Scope, Severity
 from hbox_health.core.judge.happenings import (
@@ -18,7 +19,6 @@ from hbox_health.core.judge.happenings import (
     Scopes,
     Tick,
     Uncordon,
-    Verb,
     VerdictChanged,
 )
 from hbox_health.core.judge.incidents import Incidents

@@ -5,6 +5,7 @@ import copy
 import pytest
 
 from hbox_common.model import IncidentState, NodeName
+from hbox_common.model.remedy import Outcome, Verb
 from hbox_health.core.judge.courses import Policies
 from hbox_health.core.judge.exemptions import Exemption
 from hbox_health.core.judge.finding import Action, Blame, Scope, Severity
@@ -17,7 +18,6 @@ from hbox_health.core.judge.happenings import (
     JobEnded,
     Maintenance,
     OperatorCloses,
-    Outcome,
     Policy,
     Remedied,
     Remedy,
@@ -25,7 +25,6 @@ from hbox_health.core.judge.happenings import (
     TellOwner,
     Uncordon,
     Validated,
-    Verb,
     Waiting,
 )
 

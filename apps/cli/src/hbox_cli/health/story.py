@@ -12,6 +12,7 @@ from typing import Any
 from hbox_common.health.lines import read_raw, read_text
 from hbox_common.health.report import NODE, Check, Fact
 from hbox_common.model import Incident, IncidentState, NodeName
+from hbox_common.model.remedy import Outcome, Verb
 from hbox_health.core.judge.courses import Policies
 from hbox_health.core.judge.exemptions import Exemption
 from hbox_health.core.judge.facts import Assessor, box_of
@@ -32,7 +33,6 @@ from hbox_health.core.judge.happenings import (
     Maintenance,
     NodeSeen,
     OperatorCloses,
-    Outcome,
     PodOnCards,
     Policy,
     Remedied,
@@ -42,7 +42,6 @@ from hbox_health.core.judge.happenings import (
     Tick,
     Uncordon,
     Validated,
-    Verb,
     VerdictChanged,
 )
 from hbox_health.core.judge.incidents import Incidents

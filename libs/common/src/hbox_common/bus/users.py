@@ -63,6 +63,7 @@ DURABLES: Mapping[str, tuple[str, Stream]] = {
     "binder-binds": ("binder", Stream.DECISIONS),
     "binder-nodes": ("binder", Stream.DECISIONS),
     "health-monitor-reports": ("health-monitor", Stream.REPORTS),
+    "health-monitor-remedies": ("health-monitor", Stream.OUTCOMES),
 }
 
 #: Begins the subjects of public events; the next tokens are the domain, the event, the queue (`_`: none), and the job or node.

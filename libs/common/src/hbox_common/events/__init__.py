@@ -49,7 +49,7 @@ from .decisions import (
     Outcome,
     OutcomesObserved,
 )
-from .health import HealthEvictionAsked, HealthReport, IncidentChanged
+from .health import HealthEvictionAsked, HealthReport, IncidentChanged, RemediesDecided, RemedyObserved
 from .jobs import (
     JobDemandPending,
     JobsAdmitted,
@@ -247,6 +247,8 @@ __all__ = [
     "QuotaChange",
     "QuotaChanged",
     "Reclaim",
+    "RemediesDecided",
+    "RemedyObserved",
     "RunTimesLearned",
     "Stream",
     "Usage",

@@ -1,10 +1,11 @@
-"""HBOX_REPORTS, HBOX_INCIDENTS: facts about nodes' health, in the order in which each node's agent read them, and judgements of them."""
+"""Health of nodes: facts in the order in which each node's agent read them (HBOX_REPORTS), judgements of them (HBOX_INCIDENTS), and what follows."""
 
 from typing import ClassVar
 
 from hbox_common.health.report import Fact
 from hbox_common.model import CardId, NodeName
 from hbox_common.model.incident import Incident
+from hbox_common.model.remedy import Decision, Outcome
 from hbox_common.model.sickhardware import SickPolicy
 
 from .base import About, Event, Stream, register
@@ -59,3 +60,43 @@ class HealthEvictionAsked(Event):
     @property
     def closes(self) -> bool:
         return self.ended
+
+
+@register
+class RemediesDecided(Event):
+    """All decisions on a node that are valid now. node-remedy executes each at most once, on this boot of the node only."""
+
+    about: ClassVar = About(
+        "hbox.v1.health.remedy.{node}",
+        Stream.STATE,
+        ("health-monitor",),
+        ("node-remedy", "cli"),
+        items=("decisions",),
+        whole=True,
+    )
+    node: NodeName
+    boot_id: str
+    decisions: tuple[Decision, ...] = ()
+
+    @property
+    def closes(self) -> bool:
+        return not self.decisions
+
+
+@register
+class RemedyObserved(Event):
+    """A remedy began, ended, or was refused. A reader refuses a message whose `node` is not its subject's node."""
+
+    about: ClassVar = About("hbox.v1.health.remedied.{node}", Stream.OUTCOMES, ("node-remedy",), ("health-monitor", "cli"))
+    node: NodeName
+    boot_id: str  #: of the boot in which the remedy began
+    decision: Decision
+    outcome: Outcome
+    holders: tuple[str, ...] = ()  #: processes that hold the card, if it was refused or failed for them: PID NAME
+    message: str = ""
+    at: float = 0.0  #: seconds since the epoch
+
+    @property
+    def own_id(self) -> str:
+        """A result that is published again, because the broker's answer was lost, is one message."""
+        return f"{self.node}.{self.decision.id}.{self.outcome}"

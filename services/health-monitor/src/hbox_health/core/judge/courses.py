@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 
+from hbox_common.model.remedy import Verb
+
 from .breaker import Limits
 from .finding import RANK, Action, Blame, Finding, Scope, Severity
-from .happenings import Policy, Verb
+from .happenings import Policy
 
 WEEK_S, DAY_S, HOUR_S = 7 * 24 * 3600.0, 24 * 3600.0, 3600.0
 

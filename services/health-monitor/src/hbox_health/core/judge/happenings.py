@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from hbox_common.health.report import Fact
 from hbox_common.model import Incident, NodeName
+from hbox_common.model.remedy import Outcome, Verb
 
 from .exemptions import Exemption
 from .finding import Finding
@@ -18,21 +19,6 @@ class Policy(StrEnum):
     CHECKPOINT = "checkpoint"  #: the gang gets notice and leaves after its checkpoint, at the latest at its deadline
     SHRINK = "shrink"  #: an elastic gang gives up the affected pods, down to its minimum
     IGNORE = "ignore"  #: the job stays until it ends
-
-
-class Verb(StrEnum):
-    RESET = "reset"
-    REBOOT = "reboot"
-    RESTART_FM = "restart-fm"
-    LOAD_MODULE = "load-module"
-    RESTART_DEVICE_PLUGIN = "restart-device-plugin"
-
-
-class Outcome(StrEnum):
-    BEGUN = "begun"
-    DONE = "done"
-    FAILED = "failed"
-    REFUSED = "refused"  #: a client holds the card; nothing was changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from hbox_common.model import NodeName
+from hbox_common.model.remedy import Verb
 
 from .courses import Policies, course_of
 from .happenings import (
@@ -37,7 +38,6 @@ from .happenings import (
     Remedied,
     Tick,
     Validated,
-    Verb,
     Waiting,
 )
 from .intake import end_reason, replace_source, take

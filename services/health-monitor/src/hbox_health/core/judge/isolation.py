@@ -1,10 +1,11 @@
 """The verdict and the cordon of a node, derived from its open incidents, within the breaker."""
 
 from hbox_common.model import IncidentState
+from hbox_common.model.remedy import Verb
 
 from .courses import Course, Isolation, course_of, decides
 from .finding import Finding
-from .happenings import Cordon, Found, Scopes, Uncordon, Verb, VerdictChanged
+from .happenings import Cordon, Found, Scopes, Uncordon, VerdictChanged
 from .memory import Open
 from .work import CARD, Site, hold, is_card, key_of
 

@@ -1,10 +1,11 @@
 """Who leaves, what is repaired and how a repair ends."""
 
 from hbox_common.model import IncidentState
+from hbox_common.model.remedy import Outcome, Verb
 
 from .courses import DAY_S, Course, Isolation, Leave, contained, course_of, decides
 from .finding import Action, Blame, Finding, Scope, Severity
-from .happenings import EvictGang, Found, Outcome, PodOnCards, Policy, Remedied, Remedy, TellOwner, Validated, Verb
+from .happenings import EvictGang, Found, PodOnCards, Policy, Remedied, Remedy, TellOwner, Validated
 from .intake import take
 from .isolation import demands, fm_hopeless
 from .memory import Open
