@@ -20,6 +20,7 @@ from .dead_letters import DeadLetters, set_aside_unsent
 from .delivery import Delivery
 from .follower import Follower, Start
 from .last import count_by_subject, last_values, messages_since
+from .lastvalue import follow_last
 from .micro import Directory, Endpoint, MicroServer, call
 from .parts import HEADERS, parts
 from .publisher import Publisher
@@ -228,6 +229,16 @@ class Bus:
     async def last_of_subjects(self, type_: type[Event], subjects: Sequence[str], *, timeout_s: float = 10.0) -> list[Delivery]:
         """`last` for subjects, as in `count_by_subject`."""
         return await last_values(self._connection, type_, subjects, timeout_s=timeout_s)
+
+    async def follow_last(
+        self, type_: type[Event], *keys: str, handle: Callable[[Delivery | None], Awaitable[None]], every_s: float
+    ) -> NoReturn:
+        """Call `handle` with the last message of one subject when it changes; None: there is none. Needs the right to read this subject alone.
+
+        Reads the message after each publication, at each new connection, and every `every_s` seconds. A message that cannot be decoded is skipped. Runs until
+        cancelled. Raises ValueError for keys that do not fit, and what `handle` raises.
+        """
+        await follow_last(self._connection, type_, type_.subject(*keys), handle, every_s=every_s)
 
     async def count_by_subject(self, type_: type[Event]) -> dict[str, int]:
         """Number of messages of each subject of `type_` that its stream has. Raises Unavailable."""

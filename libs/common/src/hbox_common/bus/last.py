@@ -38,6 +38,20 @@ async def last_values(
     return sorted(found, key=lambda one: one.sequence)
 
 
+async def last_value(connection: Connection, type_: type[Event], subject: str, *, timeout_s: float) -> Delivery | None:
+    """The last message of one subject; None if there is none. The request's subject contains the subject, so that a client may have the right to read this
+    subject alone. Raises Unavailable, InvalidRequest if the message cannot be decoded or is of another type."""
+    stream = type_.about.stream
+    assert stream is not None
+    message = await connection.request(f"$JS.API.DIRECT.GET.{stream.value}.{subject}", timeout_s=timeout_s)
+    if _ends(message):
+        return None
+    found = _delivery(message)
+    if not isinstance(found.event, type_):
+        raise InvalidRequest(f"{found.event.ce_type()} does not belong on {subject}")
+    return found
+
+
 async def count_by_subject(connection: Connection, type_: type[Event]) -> dict[str, int]:
     """Messages of each subject of `type_` in the stream, which the broker answers from its index. Raises Unavailable."""
     stream = type_.about.stream

@@ -39,6 +39,9 @@ OPERATOR = "hbox-cli"
 #: A user for all nodes' agents, unless the callout admits each for its node (`agent_of`).
 AGENT = "node-agent"
 
+#: Executes remedies on one node (`remedy_of`); no user of it may publish about all nodes.
+REMEDY = "node-remedy"
+
 #: Services with endpoints for readers of single queues.
 ANSWERS_READERS = ("quota-ledger", "job-controller")
 
@@ -145,6 +148,22 @@ def agent_of(node: str) -> Permissions:
         every,
         publish=tuple(own.get(subject, subject) for subject in every.publish),
         subscribe=(f"{inbox_of(agent_user(node))}.>",),
+    )
+
+
+def remedy_user(node: str) -> str:
+    """The user of node-remedy on one node."""
+    return f"{REMEDY}-{token_of(node)}"
+
+
+def remedy_of(node: str) -> Permissions:
+    """Permissions of node-remedy on one node: it reads the decisions about that node, and publishes their results."""
+    types = [t for t in REGISTRY.values() if t.about.stream is not None]
+    results = [t.subject(node) for t in types if REMEDY in t.about.writers]
+    decisions = {t.subject(node): t.about.stream for t in types if REMEDY in t.about.readers}
+    return Permissions(
+        publish=(*results, *(f"$JS.API.DIRECT.GET.{stream}.{subject}" for subject, stream in decisions.items())),
+        subscribe=(*decisions, f"{inbox_of(remedy_user(node))}.>"),
     )
 
 
