@@ -140,6 +140,27 @@ async def test_a_contained_error_isolates_its_card_and_no_pod_leaves(world: Heal
         assert seen.asked == []
 
 
+async def test_a_sick_card_of_a_node_without_pods_waits_for_its_reset_only(world: HealthWorld) -> None:
+    """Also of a node that joins after all claims were read. A node with pods is drained first."""
+    agent = Agent(world.nats)
+    await world.show(cards=(card(0),))
+    await world.show("busy", cards=(card(1),))
+    await world.run_pod("p1", OTHER, node="busy")
+    async with listening(world.bus) as seen, world.monitor():
+        await agent.report((SICK, 1))
+        await until(lambda: any(one[-1].held_by == ("remedy",) for one in seen.incidents.values()))
+        await world.show("late", cards=(card(2),))
+        busy, late = NodeName("busy"), NodeName("late")
+        await agent.report((OTHER, 1), node=busy)
+        await agent.report((card_id("GPU-2"), 1), node=late)
+
+        def held() -> dict[NodeName, tuple[str, ...]]:
+            return {one[-1].node: one[-1].held_by for one in seen.incidents.values()}
+
+        await until(lambda: len(held()) == 3 and held()[late] == ("remedy",))
+        assert held()[busy] == ()
+
+
 async def test_cards_that_fall_off_the_bus_are_one_incident_of_their_node(world: HealthWorld) -> None:
     agent = Agent(world.nats)
     await world.show(cards=(card(0), card(1), card(2)))

@@ -57,7 +57,7 @@ class HealthMonitor:
             rules=shipped_rules(),
             policy=settings.on_sick_hardware,
         )
-        self._claims = Claims(bus, self._judging.pods)
+        self._claims = Claims(bus, self._judging.pods, self._judging.pods_known)
         self._read = asyncio.Event()  #: what the stream held at the start
 
     async def run(self) -> None:

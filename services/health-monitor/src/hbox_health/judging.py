@@ -66,7 +66,7 @@ class Judging:
         self._policies, self._assess = policies, Assessor(rules)
         self._engine = Incidents(policies, self._assess)
         self._epoch = wall_s() - monotonic_s()
-        self._synced = False
+        self._synced = self._pods_known = False
         self._first: dict[NodeName, NodeState] = {}  #: nodes until `synced`
         self._standing: dict[_Request, HealthEvictionAsked] = {}  #: requests in the stream
         self._effects: list[Effect] = []
@@ -94,6 +94,8 @@ class Judging:
     def node(self, state: NodeState) -> None:
         if self._synced:
             self._step(node_event(state))
+            if not state.gone:
+                self._without_pods([state.name])
         else:
             self._first[state.name] = state
 
@@ -128,6 +130,18 @@ class Judging:
         pods = tuple(pod_on_cards(claim, parents) for claim in claims)
         if pods or memory is not None:
             self._step(JobsSeen(node, pods))
+
+    def pods_known(self) -> None:
+        """All claims were passed to `pods`: no other node has pods with cards, so that a sick card there may be reset."""
+        self._pods_known = True
+        self._without_pods([NodeName(name) for name in self._engine.dump().nodes])
+
+    def _without_pods(self, names: Iterable[NodeName]) -> None:
+        """Pass on that no pod uses cards of these nodes, if their users are still unknown."""
+        nodes = self._engine.dump().nodes
+        for name in names if self._pods_known else ():
+            if nodes[name].known is not None:
+                self._step(JobsSeen(name, ()))
 
     async def on_reports(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:

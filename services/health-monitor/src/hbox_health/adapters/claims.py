@@ -18,10 +18,10 @@ MOST_EARLY = 1000
 
 
 class Claims:
-    """`changed`: receives a node and its live claims of cards, whenever they change."""
+    """`changed`: receives a node and its live claims of cards, whenever they change. `complete`: called whenever all claims were read."""
 
-    def __init__(self, bus: Bus, changed: Callable[[NodeName, list[Claim]], None]) -> None:
-        self._bus, self._changed = bus, changed
+    def __init__(self, bus: Bus, changed: Callable[[NodeName, list[Claim]], None], complete: Callable[[], None]) -> None:
+        self._bus, self._changed, self._complete = bus, changed, complete
         self._epoch, self._index = -1, -1
         self._claims: dict[ClaimId, Claim] = {}
         self._on: dict[NodeName, dict[ClaimId, Claim]] = {}
@@ -44,6 +44,7 @@ class Claims:
         for node in {*before, *self._on}:
             if before.get(node) != self._on.get(node):
                 self._show(node)
+        self._complete()
 
     def on_change(self, change: ClaimsChanged) -> bool:
         """False: changes before it are missing, so that all claims have to be read."""
