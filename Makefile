@@ -2,7 +2,7 @@
 PYTHON ?= python3
 UV     := .uv/bin/uv
 BIN    := .venv/bin
-PACKAGES := libs/common apps/sandbox apps/cli services/topology-collector services/scheduler-core services/quota-ledger services/health-monitor services/binder services/job-controller services/node-agent services/admission services/console
+PACKAGES := libs/common apps/sandbox apps/cli services/topology-collector services/scheduler-core services/quota-ledger services/health-monitor services/binder services/job-controller services/node-agent services/node-remedy services/admission services/console
 SOURCES := apps libs services tests
 CACHE  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hbox
 export UV_LINK_MODE ?= copy

@@ -8,7 +8,7 @@ INDEX = ADR / "README.md"
 #: Numbers of drafts that were withdrawn before they were decided.
 WITHDRAWN = (22, 24, 35, 43, 44, 46, 47, 49, 50, 60, 75, 78)
 #: Numbers of decisions that are being written; empty once all of them are there.
-RESERVED = frozenset(range(102, 109))
+RESERVED = frozenset({*range(102, 109), *range(111, 120)})
 HEAD = """# Decisions
 
 Each decision has its context, rejected alternatives and consequences. If a later decision changes one, the text is edited and links the later one.

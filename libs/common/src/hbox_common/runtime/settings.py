@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from hbox_common.bus import Access
-from hbox_common.bus.users import SERVICES
+from hbox_common.bus.users import REMEDY, SERVICES
 from hbox_common.errors import InvalidRequest
 from hbox_common.model.devices.bymodel import parse_card_resources
 from hbox_common.telemetry.logs import LogFormat
@@ -26,8 +26,8 @@ from hbox_common.yamltext import settings_of
 
 S = TypeVar("S", bound="Settings")
 
-#: Sections of the file: the users of the broker, and those that have none.
-_SECTIONS = frozenset({*SERVICES, "admission"})
+#: Sections of the file: the users of the broker, and those that have none of their own.
+_SECTIONS = frozenset({*SERVICES, REMEDY, "admission"})
 
 
 class Settings(BaseSettings):

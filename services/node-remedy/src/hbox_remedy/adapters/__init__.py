@@ -1,0 +1,1 @@
+"""The node's files, processes and commands."""

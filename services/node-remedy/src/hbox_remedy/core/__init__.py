@@ -1,0 +1,1 @@
+"""Decides which remedies are executed, and what they consist of. Pure."""
