@@ -11,7 +11,16 @@ from typing import NoReturn
 
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s, wall_s
-from hbox_common.events import HealthEvictionAsked, HealthReport, HealthVerdict, NodeObserved, NodeOutcome, NodeStateChanged
+from hbox_common.events import (
+    HealthEvictionAsked,
+    HealthReport,
+    HealthVerdict,
+    NodeObserved,
+    NodeOutcome,
+    NodeStateChanged,
+    RemediesDecided,
+    RemedyObserved,
+)
 from hbox_common.runtime import Health, connected, current_secret
 from hbox_common.store import Store
 
@@ -68,7 +77,7 @@ class HealthMonitor:
             group.create_task(self._keep_time())
             group.create_task(
                 self._bus.follow(
-                    [NodeStateChanged, HealthVerdict, HealthEvictionAsked],
+                    [NodeStateChanged, HealthVerdict, HealthEvictionAsked, RemediesDecided],
                     self._on_messages,
                     start=Start.LAST_PER_SUBJECT,
                     on_ready=self._synced,
@@ -103,7 +112,7 @@ class HealthMonitor:
             if isinstance(event, NodeStateChanged):
                 self._step(NodeSeen(event.node))
                 self._judging.node(event.node)
-            elif isinstance(event, HealthEvictionAsked):
+            elif isinstance(event, HealthEvictionAsked | RemediesDecided):
                 self._judging.note(event)
             else:
                 assert isinstance(event, HealthVerdict)
@@ -115,9 +124,13 @@ class HealthMonitor:
             group.create_task(self._judging.run())
             group.create_task(self._claims.run())
             group.create_task(self._take_reports())
+            group.create_task(self._take_remedies())
 
     async def _take_reports(self) -> NoReturn:
         await self._bus.consume("health-monitor-reports", [HealthReport], self._judging.on_reports, writers_only=True)
+
+    async def _take_remedies(self) -> NoReturn:
+        await self._bus.consume("health-monitor-remedies", [RemedyObserved], self._judging.on_remedies, writers_only=True)
 
     def _synced(self) -> None:
         self._step(Synced())

@@ -13,7 +13,7 @@ from typing import NoReturn
 from hbox_common.bus import Delivery
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Unavailable
-from hbox_common.events import HealthEvictionAsked, HealthReport, token_of
+from hbox_common.events import HealthEvictionAsked, HealthReport, RemediesDecided, token_of
 from hbox_common.model import CardId, Claim, Incident, IncidentState, NodeName, NodeState
 from hbox_common.model.sickhardware import SickPolicy
 
@@ -37,6 +37,7 @@ from .core.judge.happenings import (
 from .core.judge.incidents import Incidents
 from .core.judge.memory import NodeMemory
 from .core.judge.rules import Rules
+from .remedying import Remedying, results
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class Judging:
         self._synced = self._pods_known = False
         self._first: dict[NodeName, NodeState] = {}  #: nodes until `synced`
         self._standing: dict[_Request, HealthEvictionAsked] = {}  #: requests in the stream
+        self._remedying = Remedying(outbox)
         self._effects: list[Effect] = []
         self._changed: set[str] = set()
         self._flushing, self._wake = asyncio.Lock(), asyncio.Event()
@@ -99,9 +101,13 @@ class Judging:
         else:
             self._first[state.name] = state
 
-    def note(self, asked: HealthEvictionAsked) -> None:
-        """A request that was in the stream at the start."""
-        if not self._synced and not asked.ended:
+    def note(self, asked: HealthEvictionAsked | RemediesDecided) -> None:
+        """A request or decision that was in the stream at the start."""
+        if self._synced:
+            return
+        if isinstance(asked, RemediesDecided):
+            self._remedying.note(asked)
+        elif not asked.ended:
             self._standing[asked.node, asked.incident] = asked
 
     def synced(self) -> None:
@@ -114,7 +120,7 @@ class Judging:
             self._step(NodeSeen(name, gone=True))
         self._step(Tick())
         self._first.clear()
-        self._changed |= {node for node, _ in self._standing} | set(self._engine.dump().nodes)
+        self._changed |= {node for node, _ in self._standing} | set(self._remedying.nodes) | set(self._engine.dump().nodes)
 
     def republish(self) -> None:
         """The stream of requests was lost: publish all open incidents again, with their requests."""
@@ -122,6 +128,9 @@ class Judging:
         for incident in self._open():
             self._outbox.incident(incident)
         self._request({name: self._wanted(name) for name in self._engine.dump().nodes})
+        self._remedying.lost()
+        for name, node in self._engine.dump().nodes.items():
+            self._remedying.publish(name, node)
 
     def pods(self, node: NodeName, claims: Iterable[Claim]) -> None:
         """The live claims of cards of a node."""
@@ -157,6 +166,11 @@ class Judging:
                     self._step(FactSeen(report.node, report.boot_id, fact))
         await self.flush()
 
+    async def on_remedies(self, deliveries: Sequence[Delivery]) -> None:
+        for result in results(deliveries):
+            self._step(result)
+        await self.flush()
+
     async def run(self) -> NoReturn:
         """Let time pass, and store and publish what changed; until cancelled."""
         forget_at = monotonic_s()
@@ -172,6 +186,7 @@ class Judging:
                 self._step(Tick())
             try:
                 await self.flush()
+                self._remedying.renew(self._engine.dump().nodes)
                 if monotonic_s() >= forget_at:
                     await self._store.forget(before=wall_s() - KEPT_S)
                     forget_at = monotonic_s() + FORGET_EVERY_S
@@ -216,10 +231,12 @@ class Judging:
                         extra={"node": incident.node},
                     )  # fmt: skip
                 case _:
-                    pass  # cordons follow from the verdicts (core/monitor.py), evictions from `wanted`; verbs are not executed
+                    pass  # cordons follow from the verdicts (core/monitor.py), evictions from `wanted`, remedies from the memory
         for node in dict.fromkeys(effect.node for effect in effects if isinstance(effect, VerdictChanged)):
             self._judge(node)
         self._request(wanted)
+        for name in wanted:
+            self._remedying.publish(name, self._engine.dump().nodes.get(name))
         self._count()
 
     def _judge(self, name: NodeName) -> None:

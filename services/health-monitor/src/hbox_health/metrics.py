@@ -15,8 +15,11 @@ HELD_BACK = gauge("health_cordons_held_back", "Faulty nodes not cordoned because
 UNSAID = gauge("health_messages_waiting", "Messages not yet published")
 REPORTS = counter("health_reports", "Reports of node agents that were judged")
 REFUSED = counter(
-    "health_reports_refused", "Reports that were refused: foreign-node = published under another node's name", ["reason"]
+    "health_reports_refused",
+    "Reports, also of remedies, that were refused: foreign-node = published under another node's name",
+    ["reason"],
 )
+REMEDIES = counter("health_remedies", "Results of remedies that node-remedy reported", ["verb", "outcome"])
 WAITING = gauge("health_restrictions_waiting", "Nodes that the breaker of incidents holds back from a restriction of the node")
 INCIDENTS = gauge("health_incidents", "Open incidents", ["kind", "state"])
 

@@ -2,8 +2,9 @@
 
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from hbox_common.model.remedy import Verb
 from hbox_common.model.sickhardware import SickPolicy
 from hbox_common.runtime import Settings
 
@@ -44,8 +45,20 @@ class HealthSettings(Settings):
         description="Seconds without a new fault after which a repaired card or node is used again.",
     )
 
+    remedies: str = Field(
+        "",
+        description="Verbs, separated by commas, that health-monitor decides and node-remedy executes: reset, reboot, restart-fm, load-module, acs-off, "
+        "restart-device-plugin. Empty: none.",
+    )
+
+    @field_validator("remedies")
+    @classmethod
+    def _known_verbs(cls, text: str) -> str:
+        _verbs(text)
+        return text
+
     def policies(self) -> Policies:
-        return Policies(validated_s=self.validated_s, cordon=self.cordon)
+        return Policies(validated_s=self.validated_s, cordon=self.cordon, verbs=_verbs(self.remedies))
 
     def rules(self) -> Rules:
         named = tuple(name.strip() for name in self.bad_conditions.split(",") if name.strip())
@@ -55,3 +68,7 @@ class HealthSettings(Settings):
             cordon=self.cordon,
             max_cordoned_fraction=self.max_cordoned_fraction,
         )
+
+
+def _verbs(text: str) -> frozenset[Verb]:
+    return frozenset(Verb(name.strip()) for name in text.split(",") if name.strip())

@@ -6,7 +6,15 @@ from typing import NoReturn
 
 from hbox_common.bus import Bus
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import HealthChanged, HealthEvictionAsked, HealthVerdict, IncidentChanged, NodeAction, NodeDecided
+from hbox_common.events import (
+    HealthChanged,
+    HealthEvictionAsked,
+    HealthVerdict,
+    IncidentChanged,
+    NodeAction,
+    NodeDecided,
+    RemediesDecided,
+)
 from hbox_common.model import DecisionId, Incident, Verdict
 
 from .. import metrics
@@ -16,7 +24,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 0.5
 
-_Message = HealthVerdict | NodeDecided | HealthChanged | IncidentChanged | HealthEvictionAsked
+_Message = HealthVerdict | NodeDecided | HealthChanged | IncidentChanged | HealthEvictionAsked | RemediesDecided
 
 
 class Outbox:
@@ -49,6 +57,9 @@ class Outbox:
 
     def evict(self, asked: HealthEvictionAsked) -> None:
         self._put("evict", asked.incident, asked)
+
+    def remedies(self, decided: RemediesDecided) -> None:
+        self._put("remedy", decided.node, decided)
 
     def decided(self, decide: Decide, *, wall: float) -> None:
         id_ = DecisionId(f"{decide.action}.{decide.node}.{int(wall * 1000)}")
@@ -94,6 +105,8 @@ class Outbox:
                 await self._bus.publish(message, incident.node, message_id=f"{incident.id}.{incident.changed}")
             case HealthEvictionAsked():
                 await self._bus.publish(message, message.node, message.incident)
+            case RemediesDecided():
+                await self._bus.publish(message, message.node)
             case NodeDecided():
                 await self._bus.publish(message, message.key, message_id=message.id)
                 metrics.DECISIONS.labels(message.action).inc()

@@ -99,6 +99,8 @@ class Policies:
     mute_s: float = DAY_S  #: after an uncordon by hand
     expire_s: float = DAY_S  #: an observation without consequences ends after so long
     repeat_s: float = 60.0  #: a decision without effect is made again
+    retry_s: float = 300.0  #: a remedy that was refused, or a reboot that failed, is requested again
+    answer_s: float = 60.0  #: a requested remedy begins within this time, or its incident states that it waits
     verbs: frozenset[Verb] = frozenset()  #: that node-remedy executes
     validator: bool = False  #: whether checks run after a repair; else `validated_s` without a new reason count as one
     validated_s: float = 600.0

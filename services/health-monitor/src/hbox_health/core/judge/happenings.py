@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from hbox_common.health.report import Fact
 from hbox_common.model import Incident, NodeName
-from hbox_common.model.remedy import Outcome, Verb
+from hbox_common.model.remedy import Decision, Outcome, Verb
 
 from .exemptions import Exemption
 from .finding import Finding
@@ -108,6 +108,7 @@ class Remedied:
     verb: Verb
     outcome: Outcome
     holders: tuple[str, ...] = ()
+    decision: str = ""  #: id of the decision; empty: of no decision of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +238,10 @@ class Remedy:
     entity: str
     verb: Verb
     attempt: int
+
+    @property
+    def decision(self) -> str:
+        return Decision(self.incident, self.entity, self.verb, self.attempt, 0.0).id
 
 
 @dataclass(frozen=True, slots=True)

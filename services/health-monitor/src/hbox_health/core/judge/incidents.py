@@ -18,7 +18,7 @@ import heapq
 from collections.abc import Callable
 from typing import TypeAlias
 
-from hbox_common.model import NodeName
+from hbox_common.model import IncidentState, NodeName
 from hbox_common.model.remedy import Verb
 
 from .courses import Policies, course_of
@@ -122,8 +122,8 @@ class Incidents:
             case Validated():
                 validated(site, event)
             case HoldersStopped(_, entity, stopped):
-                for incident in of_entity(site.node, entity):
-                    incident.holders = [] if stopped else incident.holders
+                for incident in of_entity(site.node, entity) if stopped else ():
+                    incident.holders, incident.retry_at = [], 0.0
             case OperatorCloses(_, entity):
                 self._operator_closes(site, entity)
             case Maintenance(_, until):
@@ -254,6 +254,9 @@ class Incidents:
         for incident in node.open.values():
             if incident.kind == NODE_FAULT and not incident.ticket:
                 node.repairs += [(site.now, Verb.REBOOT, card) for card in incident.cards or [""]]
+            incident.remedy = None
+            if incident.state is IncidentState.REPAIRING:
+                incident.state = IncidentState.CONFIRMED
             for reason in incident.reasons.values():
                 reason.cured = reason.cured or course_of(reason.finding).cured_by_boot
             repaired(site, incident, Verb.REBOOT)

@@ -9,7 +9,7 @@ from .blame import Blame
 from .breaker import Breaker
 from .exemptions import Exemption
 from .finding import Finding
-from .happenings import Found, PodOnCards, Scopes
+from .happenings import Found, PodOnCards, Remedy, Scopes
 
 MOST_EVIDENCE, MOST_RECORDS, MOST_BOOTS, MOST_BURST = 16, 4096, 16, 64
 
@@ -45,6 +45,12 @@ class Open:
     attempts: int = 0
     failures: int = 0
     asked_at: float = 0.0  #: when the remedy was requested last
+    remedy: Remedy | None = None  #: requested, and without a result
+    begun: bool = False  #: it has begun
+    withdrawn: bool = (
+        False  #: it must not begin now: its verb was disabled, or an exemption, a hand or a maintenance holds it back
+    )
+    retry_at: float = 0.0  #: a refused remedy is requested again
     ticket: str = ""  #: why only hands help
     holders: list[str] = field(default_factory=list)
     validated_from: float = 0.0

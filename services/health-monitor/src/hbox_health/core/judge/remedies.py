@@ -19,6 +19,8 @@ RESET_LASTS_S = 600.0
 
 def act(site: Site, incident: Open, admitted: bool) -> None:
     asked = [(course, finding) for course, finding, muted in demands(site, incident) if not muted]
+    disabled = incident.remedy is not None and incident.remedy.verb not in site.work.policies.verbs
+    incident.withdrawn = not asked or disabled or site.now < site.node.maintenance_until
     if incident.part_of or (incident.state is not IncidentState.VALIDATING and all(c.leave is Leave.NONE for c, _ in asked)):
         incident.leaving = []
     if incident.state in (IncidentState.SUSPECT, IncidentState.VALIDATING) or not asked or incident.part_of:
@@ -37,6 +39,7 @@ def act(site: Site, incident: Open, admitted: bool) -> None:
     if course.isolation in (Isolation.NODE, Isolation.MULTI_GPU) and not admitted:
         return
     if incident.state is IncidentState.REPAIRING:
+        _await(site, incident)
         return
     touched = affected(site, incident, course)
     notify(site, incident, finding, touched)
@@ -56,15 +59,45 @@ def act(site: Site, incident: Open, admitted: bool) -> None:
         return
     incident.state = IncidentState.DRAINING
     incident.action = Action(course.verb)
-    if incident.holders:
-        return
-    if course.verb not in site.work.policies.verbs:
+    if course.verb is Verb.REBOOT and site.work.policies.cordon and not site.node.unschedulable:
+        return  # a pod that is bound meanwhile would end with the node
+    request(site, incident, site.node.parents.get(incident.entity, incident.entity), course.verb)
+
+
+def request(site: Site, incident: Open, entity: str, verb: Verb) -> bool:
+    """Decide a remedy; False: something holds it back. A card has one remedy at a time, and a node that reboots no other."""
+    if verb not in site.work.policies.verbs:
         hold(incident, "remedy")
-        return
-    incident.state, incident.asked_at = IncidentState.REPAIRING, site.now
+        return False
+    if incident.withdrawn:
+        hold(incident, "maintenance")
+        return False
+    if site.now < incident.retry_at:
+        site.due.append(incident.retry_at)
+        return False
+    running = [other.remedy for other in site.node.open.values() if other.remedy is not None]
+    if any(Verb.REBOOT in (verb, other.verb) or other.entity == entity for other in running):
+        hold(incident, "remedy")
+        return False
+    incident.held_by = [by for by in incident.held_by if by not in incident.holders]
+    incident.state, incident.asked_at, incident.begun, incident.holders = IncidentState.REPAIRING, site.now, False, []
     incident.attempts += 1
-    entity = site.node.parents.get(incident.entity, incident.entity)
-    site.work.out.append(Remedy(site.name, site.node.boot_id, incident.id, entity, course.verb, incident.attempts))
+    incident.remedy = Remedy(site.name, site.node.boot_id, incident.id, entity, verb, incident.attempts)
+    site.due.append(site.now + site.work.policies.answer_s)
+    site.work.out.append(incident.remedy)
+    return True
+
+
+def _await(site: Site, incident: Open) -> None:
+    if incident.remedy is None or incident.begun:
+        return
+    late = incident.asked_at + site.work.policies.answer_s
+    if incident.withdrawn:
+        hold(incident, "remedy")
+    elif site.now >= late:
+        hold(incident, "node-remedy")
+    else:
+        site.due.append(late)
 
 
 def affected(site: Site, incident: Open, course: Course) -> list[PodOnCards]:
@@ -169,14 +202,9 @@ def restart_fm(site: Site, incident: Open) -> None:
             incident.failures += incident.failures == 0
             incident.state, incident.action = IncidentState.CONFIRMED, Action.MULTI_GPU_OFF
         return
-    if Verb.RESTART_FM not in site.work.policies.verbs:
-        hold(incident, "remedy")
-        return
-    site.node.repairs.append((site.now, Verb.RESTART_FM, ""))
-    incident.state, incident.asked_at = IncidentState.REPAIRING, site.now
-    incident.attempts += 1
-    site.due += [site.now + wait, site.now + site.work.policies.fm_restart_every_s]
-    site.work.out.append(Remedy(site.name, site.node.boot_id, incident.id, NODE, Verb.RESTART_FM, incident.attempts))
+    if request(site, incident, NODE, Verb.RESTART_FM):
+        site.node.repairs.append((site.now, Verb.RESTART_FM, ""))
+        site.due += [site.now + wait, site.now + site.work.policies.fm_restart_every_s]
 
 
 def limited(site: Site, incident: Open, verb: Verb) -> None:
@@ -188,18 +216,34 @@ def limited(site: Site, incident: Open, verb: Verb) -> None:
     if len(times) >= site.work.policies.fixes_a_day:
         incident.state, incident.action = IncidentState.CONFIRMED, Action.REPORT
         return
-    if verb not in site.work.policies.verbs:
-        hold(incident, "remedy")
-        return
-    site.node.repairs.append((site.now, verb, incident.entity))
-    incident.state, incident.asked_at = IncidentState.REPAIRING, site.now
-    incident.attempts += 1
-    site.work.out.append(Remedy(site.name, site.node.boot_id, incident.id, incident.entity, verb, incident.attempts))
+    if request(site, incident, incident.entity, verb):
+        site.node.repairs.append((site.now, verb, incident.entity))
 
 
 def remedied(site: Site, event: Remedied) -> None:
+    """A result counts once: a repeated one, or one of an incident that ended meanwhile, has no decision any more."""
+    requested = [
+        incident
+        for incident in site.node.open.values()
+        if incident.remedy is not None
+        and (
+            incident.remedy.decision == event.decision
+            if event.decision
+            else (incident.remedy.verb, incident.remedy.entity) == (event.verb, event.entity)
+        )
+    ]
+    if event.decision and (not requested or (event.outcome is Outcome.BEGUN and requested[0].begun)):
+        return
+    for incident in requested:
+        incident.begun = True
+        if event.outcome is not Outcome.BEGUN:
+            incident.remedy = None
+        if event.outcome is Outcome.DONE:
+            incident.action_done = event.verb
+        if event.verb is not Verb.RESET:
+            _answered(site, incident, event)
     if event.verb is not Verb.RESET:
-        return  # its effect shows in the node's states, or in its next boot
+        return
     if event.outcome is Outcome.BEGUN:
         site.node.resetting[event.entity] = site.now + RESET_LASTS_S
     elif event.outcome is not Outcome.REFUSED:
@@ -214,13 +258,24 @@ def remedied(site: Site, event: Remedied) -> None:
                 repaired(site, incident, Verb.RESET)
             case Outcome.REFUSED:
                 incident.holders = list(event.holders) or ["unknown"]
-                incident.state = IncidentState.DRAINING
+                incident.state, incident.retry_at = IncidentState.DRAINING, site.now + site.work.policies.retry_s
             case Outcome.FAILED:
                 reset_failed(site, incident)
     if event.outcome is Outcome.DONE:
         site.node.resetting[event.entity] = site.now + RESET_GRACE_S
     elif event.outcome is not Outcome.BEGUN:
         site.node.resetting.pop(event.entity, None)
+
+
+def _answered(site: Site, incident: Open, event: Remedied) -> None:
+    """Success shows in the node's states, or in its next boot."""
+    if event.outcome in (Outcome.BEGUN, Outcome.DONE):
+        return
+    incident.state, incident.retry_at = IncidentState.CONFIRMED, site.now + site.work.policies.retry_s
+    incident.holders = list(event.holders)
+    incident.failures += event.outcome is Outcome.FAILED or event.verb is Verb.RESTART_FM
+    if event.verb is Verb.REBOOT and incident.failures >= site.work.policies.failures:
+        incident.ticket = f"the reboot failed {incident.failures} times"
 
 
 def reset_failed(site: Site, incident: Open) -> None:
