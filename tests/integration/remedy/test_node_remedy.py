@@ -1,6 +1,8 @@
 """What node-remedy executes of the decisions about its node, and what it publishes."""
 
 import asyncio
+import resource
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,34 @@ async def test_a_withdrawn_decision_is_not_begun(world: RemedyWorld) -> None:
         hold.unlink()
         await world.ended(last)
         assert world.changes == ["modprobe nvidia_peermem"]
+
+
+async def test_a_renewed_decision_is_the_same_decision(world: RemedyWorld) -> None:
+    """health-monitor extends the expiry of a decision until it has the result."""
+    running, waiting = decision(Verb.LOAD_MODULE), decision(Verb.RESTART_DEVICE_PLUGIN, valid_s=1.0)
+    hold = world.holds("modprobe", "nvidia_peermem")
+    async with world.real_process("nvidia-device-plugin") as plugin, world.remedy(ON):
+        await world.decides(running, waiting)
+        await world.called("modprobe nvidia_peermem")
+        renewed = replace(waiting, expires=waiting.expires + 60)
+        await world.decides(running, renewed)
+        await asyncio.sleep(1.2)
+        hold.unlink()
+        assert (await world.ended(renewed)).outcome is Outcome.DONE
+        assert plugin.returncode == -15
+    assert world.changes == ["modprobe nvidia_peermem"]
+
+
+async def test_nothing_begins_if_the_journal_cannot_be_written(world: RemedyWorld) -> None:
+    asked = decision(Verb.LOAD_MODULE)
+    async with world.remedy(ON) as process:
+        await until((world.root / "state" / "journal.jsonl").exists)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, 0))  # also of the log
+        await world.decides(asked)
+        end = await world.ended(asked)
+        assert end.outcome is Outcome.REFUSED
+        assert "cannot be written" in end.message
+    assert world.calls == []
 
 
 # --- kills
@@ -251,7 +281,7 @@ async def test_a_reset_that_nvidia_smi_refuses_changes_nothing(world: RemedyWorl
 
 async def test_a_second_failed_reset_leaves_a_bug_report(world: RemedyWorld) -> None:
     world.answers("nvidia-smi", "--gpu-reset", "Unknown Error\n", status=3)
-    first, second = decision(Verb.RESET, CARD), decision(Verb.RESET, CARD, attempt=2)
+    first, second = decision(Verb.RESET, CARD, attempt=2), decision(Verb.RESET, CARD, attempt=3)  # the first one was refused
     async with world.remedy(ON):
         await world.decides(first)
         assert (await world.ended(first)).outcome is Outcome.FAILED
@@ -273,6 +303,16 @@ async def test_a_reset_fails_if_the_driver_does_not_reach_the_card_or_it_is_not_
         end = await world.ended(other)
         assert end.outcome is Outcome.FAILED
         assert "Failed to set persistence mode" in end.message
+
+
+async def test_steps_after_a_failed_one_are_not_executed(world: RemedyWorld) -> None:
+    world.answers("nvidia-smi", "0", "Insufficient Permissions\n", status=4)
+    asked = decision(Verb.RESET, CARD)
+    async with world.remedy(ON):
+        await world.decides(asked)
+        end = await world.ended(asked)
+        assert (end.outcome, end.message) == (Outcome.FAILED, f"{OFF_ON[0]}: exit status 4: Insufficient Permissions")
+        assert world.changes == [OFF_ON[0], OFF_ON[2]]
 
 
 async def test_the_fabric_manager_is_restarted_once_an_hour(world: RemedyWorld) -> None:

@@ -36,8 +36,6 @@ LOOK_S = 0.2
 #: For a node to go down after the command that reboots it, and for a terminated process to end.
 REBOOTS_S, TERMINATES_S = 600.0, 15.0
 BUG_REPORT_S = 300.0
-#: A reset that fails so often is followed by a reboot, which loses the driver's state.
-REPORTED_ATTEMPTS = 2
 #: In `state`: while it is there, nothing is executed.
 STOP = "stop"
 
@@ -113,9 +111,8 @@ class NodeRemedy:
             try:
                 await self._publish_ends()
                 for decision in self._decisions:
-                    if decision in self._decisions:  # the message may be another one by now
-                        await self._take(decision)
-                        await self._publish_ends()
+                    await self._take(decision)
+                    await self._publish_ends()
                 pause_s = READ_S
             except Unavailable as e:
                 log.warning("a remedy waits: %s", e)
@@ -140,19 +137,27 @@ class NodeRemedy:
         if isinstance(plan, Plan) and self._settings.rule(decision.verb).mode is Mode.DRY_RUN:
             plan = refused(f"dry run: {plan}")
         if isinstance(plan, Ended):
-            self._journal.add(Entry(decision, self._boot_id, wall_s(), begun=False, ended=plan, ended_at=wall_s()))
-            self._note(decision, plan)
+            self._settle(decision, plan)
             return
+        if not self._valid(decision):
+            return  # the remedy before it, and planning, take time
         await self._publish(decision, Ended(Outcome.BEGUN, str(plan)), wall_s())
-        if decision not in self._decisions or self._ignored_as(decision):
-            return  # planning and publishing take time
-        restore = tuple(command.args for command in plan.restore)
-        self._journal.add(Entry(decision, self._boot_id, wall_s(), restore=restore))
+        try:
+            restore = tuple(command.args for command in plan.restore)
+            self._journal.add(Entry(decision, self._boot_id, wall_s(), restore=restore))
+        except Unavailable as e:
+            self._settle(decision, refused(str(e)))
+            return
         log.warning("%s of %s begins: %s", decision.verb, decision.entity, plan, extra={"decision": decision.id})
         self._end(decision, await self._execute(decision, plan))
 
+    def _valid(self, decision: Decision) -> bool:
+        """Whether the last message has the decision; health-monitor renews its expiry."""
+        return any(one.id == decision.id and not self._ignored_as(one) for one in self._decisions)
+
     def _ignored_as(self, decision: Decision) -> str:
-        assert self._decided is not None
+        if self._decided is None:
+            return "withdrawn"
         return ignored(self._decided, decision, node=self._node, boot_id=self._boot_id, now=self._now)
 
     def _refusal(self, decision: Decision) -> Ended | None:
@@ -181,7 +186,7 @@ class NodeRemedy:
         if ended.outcome is Outcome.DONE and plan.reboots:
             await asyncio.sleep(REBOOTS_S)
             ended = failed(f"the node did not go down within {REBOOTS_S:g} s")
-        if decision.verb is Verb.RESET and ended.outcome is Outcome.FAILED and decision.attempt >= REPORTED_ATTEMPTS:
+        if decision.verb is Verb.RESET and ended.outcome is Outcome.FAILED and self._failed_before(decision):
             await self._report_bug(decision)
         return await self._restored(ended, plan.restore)
 
@@ -214,6 +219,15 @@ class NodeRemedy:
                 ended = failed(f"{ended.message}; then {command}: {result.why}".removeprefix("; then "))
         return ended
 
+    def _failed_before(self, decision: Decision) -> bool:
+        """Whether a reset for the same incident has failed: a reboot follows, which loses the driver's state."""
+        same = (
+            entry
+            for entry in self._journal
+            if (entry.decision.incident, entry.decision.verb) == (decision.incident, Verb.RESET)
+        )
+        return any(entry.ended is not None and entry.ended.outcome is Outcome.FAILED for entry in same)
+
     async def _report_bug(self, decision: Decision) -> None:
         if self._settings.bug_reports:
             file = f"{self._settings.bug_reports}/nvidia-bug-report-{decision.incident}.log"
@@ -240,6 +254,15 @@ class NodeRemedy:
             log.error("the end of %s is published, and unknown after a restart: %s", decision.id, e)
         self._note(decision, ended)
 
+    def _settle(self, decision: Decision, ended: Ended) -> None:
+        """Record why a decision does not begin. Without a journal the record lasts until the program ends."""
+        now = wall_s()
+        try:
+            self._journal.add(Entry(decision, self._boot_id, now, begun=False, ended=ended, ended_at=now))
+        except Unavailable as e:
+            log.error("the refusal of %s is published, and unknown after a restart: %s", decision.id, e)
+        self._note(decision, ended)
+
     def _note(self, decision: Decision, ended: Ended) -> None:
         self._unpublished.add(decision.id)
         metrics.REMEDIES.labels(decision.verb, ended.outcome).inc()
@@ -254,7 +277,10 @@ class NodeRemedy:
             await self._publish(entry.decision, entry.ended, entry.ended_at, boot_id=entry.boot_id)
             self._unpublished.discard(id)
             if not entry.published:
-                self._journal.published(id)
+                try:
+                    self._journal.published(id)
+                except Unavailable as e:
+                    log.error("the result of %s will be published again after a restart: %s", id, e)
 
     async def _publish(self, decision: Decision, ended: Ended, at: float, *, boot_id: str = "") -> None:
         observed = RemedyObserved(

@@ -13,7 +13,7 @@ from .core.plan import Command, Ended, Plan, Step, Terminate, failed, refused
 from .settings import RemedySettings
 
 #: A process that closes the card soon, such as the agent's reading of NVML, does not refuse a reset.
-HOLDERS_S, LOOK_AGAIN_S = 10.0, 0.5
+HOLDERS_S, LOOK_AGAIN_S = 5.0, 0.25
 ASK_S = 60.0
 FABRIC_MANAGER, MODULE = "nvidia-fabricmanager", "nvidia_peermem"
 #: PCI Express 7.7.8: the control register of Access Control Services, and its bits P2P Request Redirect and P2P Completion Redirect.

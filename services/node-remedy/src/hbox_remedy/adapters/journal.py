@@ -77,7 +77,9 @@ class Journal:
         return iter(list(self._entries.values()))
 
     def add(self, entry: Entry) -> None:
-        """Raises Unavailable if the entry is not on the disk; then the remedy must not begin."""
+        """Raises Unavailable if the entry is not on the disk: then the remedy must not begin. An entry that has ended counts in memory all the same."""
+        if entry.ended is not None:
+            self._entries[entry.decision.id] = entry
         self._write(_line(entry=asdict(entry)))
         self._entries[entry.decision.id] = entry
 
