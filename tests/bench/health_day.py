@@ -185,14 +185,17 @@ def main() -> None:
         at = pick.uniform(0, DAY_S - 300)
         day.at(at, Found(NodeName(name), "", (_finding(name, KINDS[-1]),), source="port"))
         day.at(at + pick.uniform(2, 200), Found(NodeName(name), "", (), source="port"))
-    for name in pick.sample(spared, 12):  # maintenance, in which cards vanish
+    maintained = pick.sample(spared, 12)
+    for name in maintained:  # maintenance, in which cards vanish
         at = pick.uniform(0, DAY_S - 7200)
         day.at(at, Maintenance(NodeName(name), at + 7200))
         day.at(at + 60, Found(NodeName(name), "", (_finding(name, KINDS[2]),), record="m"))
         day.at(at + 3600, Found(NodeName(name), "b-maintained", ()))
+        day.at(at + 7320, Validated(NodeName(name), "node", passed=True))
     for name in pick.sample(spared, 60):  # upgrades
         day.at(pick.uniform(0, DAY_S), Found(NodeName(name), "b-upgraded", ()))
     day.run(DAY_S)
+    day.restricted -= set(maintained)  # by the operator
     _report(day, faults)
 
 

@@ -39,7 +39,15 @@ from hbox_common.events import (
     GroupCounts,
     HealthChanged,
     HealthEvictionAsked,
+    HealthOrderAsked,
+    HealthOrdered,
+    HealthOrdersAsked,
+    HealthOrdersPage,
+    HealthOrderTaken,
+    HealthPolicyAsked,
+    HealthPolicyPage,
     HealthReport,
+    HealthRulesChanged,
     HealthVerdict,
     HeldNomination,
     IncidentChanged,
@@ -82,6 +90,7 @@ from hbox_common.events import (
     PodsRead,
     PodStanding,
     PolicyFollowed,
+    PolicyValue,
     QueueRefused,
     QueueStateChanged,
     RemediesDecided,
@@ -182,6 +191,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.consolidation import MoveTerms
 from hbox_common.model.devices import Ask, CardTraits, NearAdapters, PathKind, PodDevices, Profile
+from hbox_common.model.healthorder import Exemption, HealthOrder, OrderVerb
 from hbox_common.model.incident import Incident, IncidentState
 from hbox_common.model.numa import NumaPolicy, NumaScope
 from hbox_common.model.remedy import Decision, Verb
@@ -202,6 +212,9 @@ _DEVICES = PodDevices(
 )  # fmt: skip
 _REQUESTS = {"cpu": 4000, "memory": 16384, "pods": 1, "nvidia.com/gpu": 2}
 
+_order = HealthOrder(
+    "order-1", OrderVerb.EXEMPT, "ann@host", "spares ordered", NodeName("n1"), "pool=a", "xid-79", "79", "ann", 9.5, "incident-1", 1.5, "xid-79 of n1 is exempt"
+)  # fmt: skip
 _quota = CardQuota("team", "cards", {"nvidia.com/gpumem": 4000}, "scopes are not supported")
 _wish = TopologyWish(TopologyMode.HARD, 2, "spine")
 _job = Job(
@@ -488,6 +501,17 @@ EXAMPLES: tuple[Event, ...] = (
         quotas=(_quota,), nominations=(_nomination,), shares={"train": {"nvidia.com/gpu": 4}},
         held="pods were last seen 31 s ago", paused="200 pods were told to leave", released="2026-11-22T18:00:00Z",
     ),
+    HealthOrderAsked(asker="cli", order=_order),
+    HealthOrderTaken(order=_order),
+    HealthOrdersAsked(asker="cli", since=5.5, node=_NODE),
+    HealthOrdersPage(orders=(_order,)),
+    HealthPolicyAsked(asker="cli"),
+    HealthPolicyPage(
+        version="1", values=(PolicyValue(name="mute_s", value="3600", source="policies.yaml"),), tables={"codes.yaml": "shipped"}, fault="invalid YAML",
+        exemptions=(Exemption("ann", "spares ordered", 9.5, "n1", "pool=a", "xid-79", "79", "order-1"),),
+    ),
+    HealthOrdered(order=_order, at=7.5),
+    HealthRulesChanged(version="1+ab12cd34", fault="codes.yaml: xid 79: no class", at=8.5),
     UsageAsked(asker="cli", by=(UsageKey.DEPARTMENT, UsageKey.MODEL), since=3600, until=7200),
     UsagePage(usage=(Usage(department=_QUEUE, queue=_QUEUE, user="team", model="A100", hour=3600, own=1500, borrowed=500, idle=250),),
         budgets=(Budget(queue=_QUEUE, card_hours=100, spent=2000, month=0),),

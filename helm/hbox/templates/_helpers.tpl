@@ -102,7 +102,7 @@ imagePullSecrets:
 
 {{/* The users of the broker, as `hbox_common.bus.users` has them. */}}
 {{- define "hbox.busUsers" -}}
-{{- list "topology-collector" "job-controller" "scheduler-core" "quota-ledger" "binder" "health-monitor" "node-agent" "console" "hbox-cli" "admin" "callout" | toYaml -}}
+{{- list "topology-collector" "job-controller" "scheduler-core" "quota-ledger" "binder" "health-monitor" "node-agent" "console" "hbox-cli" "hbox-orders" "admin" "callout" | toYaml -}}
 {{- end -}}
 
 {{/* true: the broker admits each agent by the token of its pod, for its own node only. The API server names the node from Kubernetes 1.30 on. */}}

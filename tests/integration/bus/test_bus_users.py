@@ -25,13 +25,14 @@ from hbox_common.bus.users import (
     ADMIN,
     DURABLES,
     OPERATOR,
+    ORDERS,
     SERVICES,
     authorization,
     read_only,
     users,
 )
 from hbox_common.errors import InvalidRequest
-from hbox_common.events import REGISTRY, Event, JobsAsked, PlansProposed, Stream
+from hbox_common.events import REGISTRY, ClaimsAsked, Event, HealthOrderAsked, HealthVerdict, JobsAsked, PlansProposed, Stream
 from hbox_common.model import Epoch, Index, SchedulerId
 
 from ...waiting import until
@@ -110,6 +111,15 @@ async def test_a_message_is_said_by_its_writers_and_a_question_by_its_askers_alo
     every = {subject(t) for t in (*STORED, *REGISTRY.values())}
     assert len(every) > 30
     assert await not_said(closed, seeds / f"{user}.nk", every) == every - mine
+
+
+async def test_orders_to_health_monitor_need_a_key_of_their_own(closed: EmbeddedServer, seeds: Path) -> None:
+    orders, read = HealthOrderAsked.subject(), ClaimsAsked.subject()
+    assert await not_said(closed, seeds / f"{OPERATOR}.nk", {orders, read}) == {orders}
+    assert await not_said(closed, seeds / f"{ORDERS}.nk", {orders, read}) == set()
+    assert not await not_heard(closed, seeds / f"{ORDERS}.nk", [f"{inbox_of(OPERATOR)}.1.2"])
+    forbidden = {subject(HealthVerdict), "$JS.API.STREAM.DELETE.HBOX_STATE"}
+    assert await not_said(closed, seeds / f"{ORDERS}.nk", forbidden) == forbidden
 
 
 @pytest.mark.parametrize("user", EVERYBODY)

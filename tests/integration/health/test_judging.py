@@ -15,6 +15,7 @@ from hbox_common.events import Event, HealthEvictionAsked, HealthReport, HealthV
 from hbox_common.health.report import Check, Fact
 from hbox_common.model import Card, Incident, IncidentState, NodeName, Verdict
 from hbox_common.model.devices import card_id
+from hbox_common.model.healthorder import HealthOrder
 from hbox_common.model.sickhardware import SickPolicy
 from hbox_health import judging, metrics
 from hbox_health.adapters.incidentstore import IncidentStore
@@ -200,9 +201,11 @@ async def test_only_what_changed_is_written(world: HealthWorld, monkeypatch: pyt
     saved: list[set[str]] = []
     save = IncidentStore.save
 
-    async def recorded(self: IncidentStore, memory: Memory, nodes: set[str], incidents: Iterable[Incident]) -> None:
+    async def recorded(
+        self: IncidentStore, memory: Memory, nodes: set[str], incidents: Iterable[Incident], orders: Iterable[HealthOrder]
+    ) -> None:
         saved.append(set(nodes))
-        await save(self, memory, nodes, incidents)
+        await save(self, memory, nodes, incidents, orders)
 
     monkeypatch.setattr(IncidentStore, "save", recorded)
     agent = Agent(world.nats)
@@ -228,12 +231,14 @@ async def test_a_database_that_does_not_answer_delays_and_loses_nothing(
     failures = 3
     save = IncidentStore.save
 
-    async def failing(self: IncidentStore, memory: Memory, nodes: set[str], incidents: Iterable[Incident]) -> None:
+    async def failing(
+        self: IncidentStore, memory: Memory, nodes: set[str], incidents: Iterable[Incident], orders: Iterable[HealthOrder]
+    ) -> None:
         nonlocal failures
         if failures and "n1" in nodes and memory.nodes["n1"].open:
             failures -= 1
             raise Unavailable("no database")
-        await save(self, memory, nodes, incidents)
+        await save(self, memory, nodes, incidents, orders)
 
     monkeypatch.setattr(IncidentStore, "save", failing)
     agent = Agent(world.nats)

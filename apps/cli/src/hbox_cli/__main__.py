@@ -37,7 +37,7 @@ COMMANDS = {
     "when": ("when", "Estimate when a waiting job starts."),
     "nodes": ("nodes", "List nodes with their free cards, health and reasons."),
     "node": ("node", "Show one node: its cards and their holders in the ledger and in the kubelet."),
-    "health": ("health", "Judge what nodes show of their hardware."),
+    "health": ("health", "Nodes' health: incidents, exemptions, maintenance; judge files."),
     "sizes": ("sizes", "Show standard device sizes: their values on this cluster, and manifests."),
     "topo": ("topo", "Show the fabric: units, pods, switches and cabling faults."),
     "queue": ("queue", "Show queues: tree, limits and use; create, set, open, close, drain."),

@@ -32,8 +32,8 @@ ASK_S = 10.0
 
 
 @asynccontextmanager
-async def bus_of(running: Running) -> AsyncIterator[Bus]:
-    """A connection to the platform's broker. From then on this process uses the platform's clock. Raises Unavailable after 5 s."""
+async def bus_of(running: Running, user: str = OPERATOR) -> AsyncIterator[Bus]:
+    """A connection to the platform's broker, with the key of this user. From then on this process uses the platform's clock. Raises Unavailable after 5 s."""
     if running.time_scale_since:
         run_faster(running.time_scale, running.time_scale_since)
     async with AsyncExitStack() as stack:
@@ -43,7 +43,7 @@ async def bus_of(running: Running) -> AsyncIterator[Bus]:
                     running.nats_url,
                     name=OPERATOR,
                     instance=f"cli-{os.getpid()}",
-                    access=Access(seed=running.nats_seed(OPERATOR), ca=Path(running.nats_ca) if running.nats_ca else None),
+                    access=Access(seed=running.nats_seed(user), ca=Path(running.nats_ca) if running.nats_ca else None),
                     ensure=False,
                 )
                 bus = await stack.enter_async_context(connecting)

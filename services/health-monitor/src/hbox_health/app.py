@@ -13,6 +13,9 @@ from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.events import (
     HealthEvictionAsked,
+    HealthOrderAsked,
+    HealthOrdersAsked,
+    HealthPolicyAsked,
     HealthReport,
     HealthVerdict,
     NodeObserved,
@@ -30,14 +33,17 @@ from .adapters.claims import Claims
 from .adapters.incidentstore import IncidentStore
 from .adapters.outbox import Outbox
 from .core import Breaker, Decide, Event, Monitor, NodeSeen, Publish, Retire, Synced, Ticked, VerdictHeard, VerdictsLost
-from .data import shipped_rules
 from .judging import Judging
+from .orders import Orders
+from .rulebook import RuleBook
 from .settings import HealthSettings
 
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 STARTING_S = 0.05
+#: Seconds between two readings of the folder of rules.
+RULES_S = 5.0
 
 
 async def run(settings: HealthSettings, health: Health) -> None:
@@ -58,14 +64,16 @@ class HealthMonitor:
         self.core = Monitor(settings.rules())
         self._health, self._bus = health, bus
         self._outbox = Outbox(bus)
+        self._rules = RuleBook(settings.rules_folder, settings.policies())
         self._judging = Judging(
             store,
             self._outbox,
             self._step,
-            policies=settings.policies(),
-            rules=shipped_rules(),
+            policies=self._rules.policies,
+            rules=self._rules.rules,
             policy=settings.on_sick_hardware,
         )
+        self._orders = Orders(self._judging, store, self._rules)
         self._claims = Claims(bus, self._judging.pods, self._judging.pods_known)
         self._read = asyncio.Event()  #: what the stream held at the start
 
@@ -75,6 +83,7 @@ class HealthMonitor:
             group.create_task(self._judge())
             group.create_task(self._outbox.run())
             group.create_task(self._keep_time())
+            group.create_task(self._follow_rules())
             group.create_task(
                 self._bus.follow(
                     [NodeStateChanged, HealthVerdict, HealthEvictionAsked, RemediesDecided],
@@ -85,6 +94,25 @@ class HealthMonitor:
                 )
             )
             group.create_task(self._bus.follow([NodeObserved], self._answered, start=Start.NEW))
+
+    async def _follow_rules(self) -> NoReturn:
+        """Use changed files of the folder of rules. A file that cannot be used changes nothing but what is reported."""
+        self._report_rules(changed=bool(self._rules.fault))
+        while True:
+            await asyncio.sleep(RULES_S)
+            if await asyncio.to_thread(self._rules.read):
+                self._judging.use(self._rules.rules, self._rules.policies)
+                self._report_rules(changed=True)
+
+    def _report_rules(self, *, changed: bool) -> None:
+        version, fault = self._rules.policies.version, self._rules.fault
+        metrics.RULES_VALID.set(not fault)
+        if changed:
+            self._outbox.rules(version, fault, wall=wall_s())
+            if fault:
+                log.error("rules %s stay in force: %s", version, fault)
+            else:
+                log.info("rules %s are in force", version)
 
     def _step(self, event: Event) -> None:
         wall = wall_s()
@@ -123,6 +151,9 @@ class HealthMonitor:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._judging.run())
             group.create_task(self._claims.run())
+            group.create_task(self._bus.serve(HealthOrderAsked, self._orders.take))
+            group.create_task(self._bus.serve(HealthOrdersAsked, self._orders.list))
+            group.create_task(self._bus.serve(HealthPolicyAsked, self._orders.policy))
             group.create_task(self._take_reports())
             group.create_task(self._take_remedies())
 

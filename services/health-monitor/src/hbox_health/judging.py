@@ -15,6 +15,7 @@ from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Unavailable
 from hbox_common.events import HealthEvictionAsked, HealthReport, RemediesDecided, token_of
 from hbox_common.model import CardId, Claim, Incident, IncidentState, NodeName, NodeState
+from hbox_common.model.healthorder import HealthOrder
 from hbox_common.model.sickhardware import SickPolicy
 
 from . import metrics
@@ -35,7 +36,7 @@ from .core.judge.happenings import (
     VerdictChanged,
 )
 from .core.judge.incidents import Incidents
-from .core.judge.memory import NodeMemory
+from .core.judge.memory import Memory, NodeMemory
 from .core.judge.rules import Rules
 from .remedying import Remedying, results
 
@@ -73,6 +74,7 @@ class Judging:
         self._remedying = Remedying(outbox)
         self._effects: list[Effect] = []
         self._changed: set[str] = set()
+        self._orders: dict[str, HealthOrder] = {}  #: applied, and not stored yet
         self._flushing, self._wake = asyncio.Lock(), asyncio.Event()
 
     @property
@@ -83,6 +85,8 @@ class Judging:
     async def begin(self) -> None:
         """Continue from the database."""
         memory, recent = await self._store.load(since=wall_s() - REPUBLISHED_S)
+        for order in await self._store.orders(since=wall_s() - REPUBLISHED_S):
+            self._outbox.ordered(order)
         self._epoch = max([wall_s(), *(incident.changed for incident in recent)]) - monotonic_s()
         self._engine = Incidents(self._policies, self._assess, memory)
         for name in memory.nodes:
@@ -171,6 +175,27 @@ class Judging:
             self._step(result)
         await self.flush()
 
+    def use(self, rules: Rules, policies: Policies) -> None:
+        """Judge by other tables and policies. What is open was judged by the former tables, until its source reports it again."""
+        self._assess.rules, self._policies = rules, policies
+        self._engine.use(policies)
+        if self._synced:
+            self._step(Tick())
+
+    @property
+    def memory(self) -> Memory:
+        return self._engine.dump()
+
+    def pending(self, id_: str) -> HealthOrder | None:
+        """An order that was applied while the database did not answer."""
+        return self._orders.get(id_)
+
+    async def order(self, order: HealthOrder, event: Event) -> None:
+        """Apply an order of an operator; it is stored on return. Raises Unavailable; the order then is stored later."""
+        self._orders[order.id] = order
+        self._step(event)
+        await self.flush()
+
     async def run(self) -> NoReturn:
         """Let time pass, and store and publish what changed; until cancelled."""
         forget_at = monotonic_s()
@@ -206,16 +231,20 @@ class Judging:
         async with self._flushing:
             changed = self._changed | self._engine.changed()
             effects, self._effects, self._changed = self._effects, [], set()
-            if not changed and not effects:
+            orders = list(self._orders.values())
+            if not changed and not effects and not orders:
                 return
             wanted = {name: self._wanted(name) for name in changed if name} if self._synced else {}
             incidents = {effect.incident.id: effect.incident for effect in effects if isinstance(effect, IncidentChanged)}
             try:
-                await self._store.save(self._engine.dump(), changed, incidents.values())
+                await self._store.save(self._engine.dump(), changed, incidents.values(), orders)
             except Unavailable:
                 self._changed |= changed
                 self._effects = effects + self._effects
                 raise
+            for order in orders:
+                del self._orders[order.id]
+                self._outbox.ordered(order)
             self._publish(effects, wanted)
 
     def _publish(self, effects: Sequence[Effect], wanted: dict[str, dict[str, HealthEvictionAsked]]) -> None:

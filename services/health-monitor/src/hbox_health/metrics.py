@@ -23,6 +23,12 @@ REMEDIES = counter("health_remedies", "Results of remedies that node-remedy repo
 WAITING = gauge("health_restrictions_waiting", "Nodes that the breaker of incidents holds back from a restriction of the node")
 INCIDENTS = gauge("health_incidents", "Open incidents", ["kind", "state"])
 
+RULES_VALID = gauge(
+    "health_rules_valid",
+    "1 = the files in the folder of rules are in force; 0 = one cannot be used, and the former rules stay in force",
+)
+ORDERS = counter("health_orders", "Orders of operators that were accepted", ["verb"])
+
 
 def count_incidents(found: Iterable[Incident]) -> None:
     """Set the gauge of open incidents."""

@@ -1,5 +1,6 @@
 """Settings of health-monitor."""
 
+from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field, field_validator
@@ -56,6 +57,11 @@ class HealthSettings(Settings):
     def _known_verbs(cls, text: str) -> str:
         _verbs(text)
         return text
+
+    rules_folder: Path | None = Field(
+        None,
+        description="Folder with own codes.yaml, nvlink5.yaml, profiles.yaml or policies.yaml, read again when they change; a missing file: as shipped.",
+    )
 
     def policies(self) -> Policies:
         return Policies(validated_s=self.validated_s, cordon=self.cordon, verbs=_verbs(self.remedies))

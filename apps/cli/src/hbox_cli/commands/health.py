@@ -9,7 +9,10 @@ from typing import TypeVar
 import click
 
 from hbox_common.bus import Bus
+from hbox_common.bus.users import OPERATOR, ORDERS
 from hbox_common.errors import HBoxError, InvalidRequest
+from hbox_common.model import NodeName
+from hbox_common.model.healthorder import OrderVerb
 
 from ..access import running_of
 from ..aio import run
@@ -17,7 +20,8 @@ from ..context import Context, platform_options
 from ..health.cases import PLAIN_KINDS, read_case
 from ..health.incidents import changes, incident_item, incidents, sick_node, sick_nodes
 from ..health.judging import judged, own_rules
-from ..output import Column, put
+from ..health.orders import order, orders, policy
+from ..output import Column, notify, put
 from ..session import bus_of
 
 T = TypeVar("T")
@@ -91,9 +95,9 @@ def _time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
-def _ask(ctx: Context, ask: Callable[[Bus], Awaitable[T]]) -> T:
+def _ask(ctx: Context, ask: Callable[[Bus], Awaitable[T]], user: str = OPERATOR) -> T:
     async def connected() -> T:
-        async with bus_of(running_of(ctx)) as bus:
+        async with bus_of(running_of(ctx), user) as bus:
             return await ask(bus)
 
     return run(connected)
@@ -140,3 +144,144 @@ def history(ctx: Context, node: str | None) -> None:
     ctx.output.rows(
         "Incident", [incident_item(one) for one in found], (Column("CHANGED", lambda i: _time(i["changed"])), *INCIDENTS)
     )
+
+
+EXEMPTIONS = (
+    Column("ID", lambda e: e["id"]),
+    Column("NODE", lambda e: e["node"]),
+    Column("LABEL", lambda e: e["label"]),
+    Column("CHECK", lambda e: e["check"]),
+    Column("CODE", lambda e: e["code"]),
+    Column("OWNER", lambda e: e["owner"]),
+    Column("UNTIL", lambda e: _time(e["until"])),
+    Column("REASON", lambda e: e["reason"]),
+)
+
+ORDER_COLUMNS = (
+    Column("TIME", lambda o: _time(o["at"])),
+    Column("VERB", lambda o: o["verb"]),
+    Column("NODE", lambda o: o["node"]),
+    Column("OPERATOR", lambda o: o["operator"]),
+    Column("EFFECT", lambda o: o["effect"]),
+    Column("REASON", lambda o: o["reason"]),
+    Column("ID", lambda o: o["id"], wide=True),
+)
+
+POLICIES = (
+    Column("NAME", lambda v: v["name"]),
+    Column("VALUE", lambda v: v["value"]),
+    Column("SOURCE", lambda v: v["source"]),
+)
+
+reason_option = click.option("--reason", required=True, help="Why; stored with the order.")
+operator_option = click.option("--operator", help="Name of the operator in the record of orders.  [USER@HOST]")
+
+
+def _order(ctx: Context, verb: OrderVerb, reason: str, operator: str | None, **more: str | NodeName) -> None:
+    done = _ask(ctx, lambda bus: order(bus, verb, reason, by=operator or "", **more), ORDERS)
+    if ctx.output.machine:
+        ctx.output.document("HealthOrder", done)
+    else:
+        put(done["effect"], f"order {done['id']}")
+
+
+@command.command("exempt")
+@click.argument("node", required=False)
+@click.option("--label", default="", metavar="KEY[=VALUE]", help="Nodes with this label.")
+@click.option("--check", default="", help="Kind of finding or incident, or KIND-CODE: port, xid-79, ...")
+@click.option("--code", default="", help="Code of the finding.")
+@click.option("--owner", required=True, help="Who answers for the fault until then.")
+@click.option("--until", required=True, help="When it ends: a duration (7d) or a time (2026-12-24T18:00).")
+@reason_option
+@operator_option
+@platform_options
+def exempt(
+    ctx: Context,
+    *,
+    node: str | None,
+    label: str,
+    check: str,
+    code: str,
+    owner: str,
+    until: str,
+    reason: str,
+    operator: str | None,
+) -> None:
+    """Exempt faults: they are judged and recorded, and lead to no isolation, cordon, eviction or remedy. What is given has to match together.
+
+    \b
+    hbox health exempt node-7 --code 63 --owner ann --reason "row remap, card is ordered" --until 7d
+    hbox health exempt --label pool=test --owner ann --reason "burn-in" --until 2026-12-24
+    """
+    named = {"node": NodeName(node or ""), "label": label, "check": check, "code": code}
+    _order(ctx, OrderVerb.EXEMPT, reason, operator, owner=owner, ends=until, **named)
+
+
+@command.command("end-exemption")
+@click.argument("id_", metavar="ID")
+@reason_option
+@operator_option
+@platform_options
+def end_exemption(ctx: Context, id_: str, reason: str, operator: str | None) -> None:
+    """End exemption ID now. What it held back takes effect."""
+    _order(ctx, OrderVerb.END_EXEMPTION, reason, operator, target=id_)
+
+
+@command.command("exemptions")
+@platform_options
+def exemptions(ctx: Context) -> None:
+    """List exemptions in force."""
+    ctx.output.rows("Exemption", _ask(ctx, policy)["exemptions"], EXEMPTIONS)
+
+
+@command.command("maintenance")
+@click.argument("node")
+@click.option("--for", "lasts", default="", metavar="TIME", help="How long: 2h; or until when: 2026-12-24T18:00.")
+@click.option("--end", "ends", is_flag=True, help="End the maintenance now.")
+@reason_option
+@operator_option
+@platform_options
+def maintenance(ctx: Context, *, node: str, lasts: str, ends: bool, reason: str, operator: str | None) -> None:
+    """Take NODE out of service: no new work, its jobs leave by their policies, and faults open no incidents. At the end the node is checked before it returns.
+
+    \b
+    hbox health maintenance node-7 --for 2h --reason "new power supply"
+    hbox health maintenance node-7 --end --reason "done early"
+    """
+    if ends == bool(lasts):
+        raise click.UsageError("give either --for or --end")
+    verb = OrderVerb.END_MAINTENANCE if ends else OrderVerb.MAINTENANCE
+    _order(ctx, verb, reason, operator, node=NodeName(node), ends=lasts)
+
+
+@command.command("close")
+@click.argument("incident")
+@reason_option
+@operator_option
+@platform_options
+def close(ctx: Context, incident: str, reason: str, operator: str | None) -> None:
+    """Close INCIDENT without a check, and return its hardware to service. A state that its node still reports is ignored for a day."""
+    _order(ctx, OrderVerb.CLOSE, reason, operator, target=incident)
+
+
+@command.command("audit")
+@click.argument("node", required=False)
+@click.option("--last", default="30d", show_default=True, help="Orders of this time.")
+@platform_options
+def audit(ctx: Context, node: str | None, last: str) -> None:
+    """List orders of operators, newest first, of NODE or of all: who, when, why, and what they changed."""
+    ctx.output.rows("HealthOrder", _ask(ctx, lambda bus: orders(bus, node, last=last)), ORDER_COLUMNS)
+
+
+@command.command("policy")
+@platform_options
+def policy_(ctx: Context) -> None:
+    """Show the rules and policies in force, and where each comes from: default, setting, or a file in `rules_folder`."""
+    found = _ask(ctx, policy)
+    if ctx.output.machine:
+        ctx.output.document("HealthPolicy", found)
+        return
+    if found["fault"]:
+        notify(f"a file in the folder of rules is refused, and the former ones stay in force: {found['fault']}")
+    put(f"rules {found['version']}: " + ", ".join(f"{name} {source}" for name, source in sorted(found["tables"].items())))
+    ctx.output.rows("HealthPolicyValue", found["values"], POLICIES)

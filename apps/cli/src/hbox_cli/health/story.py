@@ -12,9 +12,9 @@ from typing import Any
 from hbox_common.health.lines import read_raw, read_text
 from hbox_common.health.report import NODE, Check, Fact
 from hbox_common.model import Incident, IncidentState, NodeName
+from hbox_common.model.healthorder import Exemption
 from hbox_common.model.remedy import Outcome, Verb
 from hbox_health.core.judge.courses import Policies
-from hbox_health.core.judge.exemptions import Exemption
 from hbox_health.core.judge.facts import Assessor, box_of
 from hbox_health.core.judge.finding import Action, Blame, Finding, Scope, Severity
 from hbox_health.core.judge.happenings import (

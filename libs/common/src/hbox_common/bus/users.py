@@ -33,8 +33,11 @@ SERVICES = (
 #: Services whose endpoints another service calls.
 CALLS: Mapping[str, tuple[str, ...]] = {"console": ("scheduler-core",)}
 
-#: User of the `hbox` command: reads every stream and sends every request, and publishes only dead letters.
+#: User of the `hbox` command: reads every stream and sends every request that changes nothing, and publishes only dead letters.
 OPERATOR = "hbox-cli"
+
+#: As OPERATOR, whose inbox it shares, and sends orders to health-monitor.
+ORDERS = "hbox-orders"
 
 #: A user for all nodes' agents, unless the callout admits each for its node (`agent_of`).
 AGENT = "node-agent"
@@ -99,6 +102,8 @@ class Permissions:
 def users(readers: Iterable[str] = ()) -> dict[str, Permissions]:
     """All users of a platform, by name. `readers`: external users that `ANSWERS_READERS` may answer."""
     every = {user: _of(user) for user in (*SERVICES, OPERATOR)}
+    orders = tuple(t.subject() for t in REGISTRY.values() if ORDERS in t.about.writers)
+    every[ORDERS] = replace(every[OPERATOR], publish=(*every[OPERATOR].publish, *orders))
     inboxes = tuple(f"{inbox_of(reader)}.>" for reader in sorted(readers))
     for user in ANSWERS_READERS:
         every[user] = replace(every[user], publish=(*every[user].publish, *inboxes))

@@ -50,6 +50,17 @@ from .decisions import (
     OutcomesObserved,
 )
 from .health import HealthEvictionAsked, HealthReport, IncidentChanged, RemediesDecided, RemedyObserved
+from .healthorders import (
+    HealthOrderAsked,
+    HealthOrdered,
+    HealthOrdersAsked,
+    HealthOrdersPage,
+    HealthOrderTaken,
+    HealthPolicyAsked,
+    HealthPolicyPage,
+    HealthRulesChanged,
+    PolicyValue,
+)
 from .jobs import (
     JobDemandPending,
     JobsAdmitted,
@@ -179,7 +190,15 @@ __all__ = [
     "GroupCounts",
     "HealthChanged",
     "HealthEvictionAsked",
+    "HealthOrderAsked",
+    "HealthOrderTaken",
+    "HealthOrdered",
+    "HealthOrdersAsked",
+    "HealthOrdersPage",
+    "HealthPolicyAsked",
+    "HealthPolicyPage",
     "HealthReport",
+    "HealthRulesChanged",
     "HealthVerdict",
     "HeldNomination",
     "IncidentChanged",
@@ -240,6 +259,7 @@ __all__ = [
     "PodsObserved",
     "PodsRead",
     "PolicyFollowed",
+    "PolicyValue",
     "QueueQuota",
     "QueueReclaimed",
     "QueueRefused",

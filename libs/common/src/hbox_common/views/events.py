@@ -11,6 +11,8 @@ from hbox_common.events import (
     Event,
     EvictionReceipt,
     HealthChanged,
+    HealthOrdered,
+    HealthRulesChanged,
     JobEvicted,
     JobFinished,
     JobPhase,
@@ -28,11 +30,11 @@ from hbox_common.events import (
 )
 
 #: The types of events in the old format.
-TYPES = (JobPhaseChanged, HealthChanged, QueueRefused, BudgetUsed, EvictionReceipt)
+TYPES = (JobPhaseChanged, HealthChanged, HealthOrdered, HealthRulesChanged, QueueRefused, BudgetUsed, EvictionReceipt)
 
 #: The public events, and the types in the old format of which some have no public event (`has_successor`).
 PUBLIC_TYPES = tuple(type_ for type_ in REGISTRY.values() if issubclass(type_, CloudEvent))
-OLD_TYPES = (JobPhaseChanged, HealthChanged, BudgetUsed)
+OLD_TYPES = (JobPhaseChanged, HealthChanged, HealthOrdered, HealthRulesChanged, BudgetUsed)
 
 #: Nodes named in a text.
 _NAMED = 4
@@ -72,6 +74,14 @@ def item_of(event: Event) -> dict[str, Any]:
             cards = f" cards {list(event.bad_cards)}" if event.bad_cards else ""
             text = f"{event.node}  {state}{cards}  {event.reason}"
             return {"at": event.at, "about": "node", "name": event.node, "text": text.rstrip()}
+        case HealthOrdered(order=order):
+            text = f"{order.operator}: {order.effect}"
+            return {"at": event.at, "about": "node", "name": order.node, "text": text}
+        case HealthRulesChanged():
+            text = (
+                f"rules {event.version} of health in force{f'; a newer file is refused: {event.fault}' if event.fault else ''}"
+            )
+            return {"at": event.at, "about": "node", "name": "", "text": text}
         case QueueRefused():
             text = f"refused {event.job}  {event.reason}: {event.message}"
         case EvictionReceipt():

@@ -1,4 +1,4 @@
-"""Incidents and the memory of the judgement in health-monitor's database. Both change in one transaction, before anything is published."""
+"""Incidents, the memory of the judgement, and orders of operators in health-monitor's database, changed in one transaction, before anything is published."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -6,7 +6,8 @@ from dataclasses import replace
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, delete, insert, select
 
-from hbox_common.model import Incident, IncidentState
+from hbox_common.model import Incident, IncidentState, NodeName
+from hbox_common.model.healthorder import HealthOrder
 from hbox_common.store import Store
 
 from ..core.judge.memory import Memory, NodeMemory
@@ -17,7 +18,12 @@ KEPT_S = 30 * 86_400.0
 #: Rows of one statement, below the limits of SQLite.
 MOST_ROWS = 500
 
-_INCIDENT, _NODE, _SHARED = TypeAdapter(Incident), TypeAdapter(NodeMemory), TypeAdapter(Memory)
+_INCIDENT, _NODE, _SHARED, _ORDER = (
+    TypeAdapter(Incident),
+    TypeAdapter(NodeMemory),
+    TypeAdapter(Memory),
+    TypeAdapter(HealthOrder),
+)
 
 
 class IncidentStore:
@@ -30,11 +36,25 @@ class IncidentStore:
         """All that the judgement remembered, and the incidents that are open or changed after `since`."""
         return await self._store.read(lambda connection: _load(connection, since))
 
-    async def save(self, memory: Memory, nodes: Collection[str], incidents: Iterable[Incident]) -> None:
+    async def save(
+        self, memory: Memory, nodes: Collection[str], incidents: Iterable[Incident], orders: Iterable[HealthOrder] = ()
+    ) -> None:
         """Store the memory of these nodes ("": of what belongs to none) as it is now; a node that it does not have is deleted."""
         rows = {name: _body(memory, name) for name in nodes}
-        changed = list(incidents)
-        await self._store.write(lambda connection: _save(connection, rows, changed))
+        changed, ordered = list(incidents), list(orders)
+        await self._store.write(lambda connection: _save(connection, rows, changed, ordered))
+
+    async def order(self, id_: str) -> HealthOrder | None:
+        """The order of this id, if it is stored."""
+        found = await self._store.read(lambda c: c.execute(select(t.orders.c.body).where(t.orders.c.id == id_)).scalar())
+        return None if found is None else _ORDER.validate_json(found)
+
+    async def orders(self, *, since: float, node: NodeName | str = "") -> list[HealthOrder]:
+        """Orders since a time, oldest first; of one node if it is named."""
+        query = select(t.orders.c.body).where(t.orders.c.at >= since).order_by(t.orders.c.at, t.orders.c.id)
+        if node:
+            query = query.where(t.orders.c.node == node)
+        return await self._store.read(lambda c: [_ORDER.validate_json(row.body) for row in c.execute(query)])
 
     async def forget(self, *, before: float) -> None:
         """Delete incidents that closed before this time."""
@@ -66,7 +86,14 @@ def _load(connection: Connection, since: float) -> tuple[Memory, list[Incident]]
     return memory, incidents
 
 
-def _save(connection: Connection, nodes: Mapping[str, str | None], incidents: list[Incident]) -> None:
+def _save(
+    connection: Connection, nodes: Mapping[str, str | None], incidents: list[Incident], orders: list[HealthOrder]
+) -> None:
+    if orders:
+        connection.execute(
+            insert(t.orders),
+            [{"id": one.id, "at": one.at, "node": one.node, "body": _ORDER.dump_json(one).decode()} for one in orders],
+        )
     rows = [
         {"id": one.id, "node": one.node, "state": one.state, "changed": one.changed, "body": _INCIDENT.dump_json(one).decode()}
         for one in incidents

@@ -9,6 +9,8 @@ from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import (
     HealthChanged,
     HealthEvictionAsked,
+    HealthOrdered,
+    HealthRulesChanged,
     HealthVerdict,
     IncidentChanged,
     NodeAction,
@@ -16,6 +18,7 @@ from hbox_common.events import (
     RemediesDecided,
 )
 from hbox_common.model import DecisionId, Incident, Verdict
+from hbox_common.model.healthorder import HealthOrder
 
 from .. import metrics
 from ..core import OWNER, Decide
@@ -24,7 +27,16 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 0.5
 
-_Message = HealthVerdict | NodeDecided | HealthChanged | IncidentChanged | HealthEvictionAsked | RemediesDecided
+_Message = (
+    HealthVerdict
+    | NodeDecided
+    | HealthChanged
+    | IncidentChanged
+    | HealthEvictionAsked
+    | HealthOrdered
+    | HealthRulesChanged
+    | RemediesDecided
+)
 
 
 class Outbox:
@@ -54,6 +66,12 @@ class Outbox:
 
     def incident(self, incident: Incident) -> None:
         self._put("incident", f"{incident.id}.{incident.changed}", IncidentChanged(incident=incident))
+
+    def ordered(self, order: HealthOrder) -> None:
+        self._put("order", order.id, HealthOrdered(order=order, at=order.at))
+
+    def rules(self, version: str, fault: str, *, wall: float) -> None:
+        self._put("rules", "", HealthRulesChanged(version=version, fault=fault, at=wall))
 
     def evict(self, asked: HealthEvictionAsked) -> None:
         self._put("evict", asked.incident, asked)
@@ -103,6 +121,10 @@ class Outbox:
                 await self._bus.publish(message, message.node)
             case IncidentChanged(incident=incident):
                 await self._bus.publish(message, incident.node, message_id=f"{incident.id}.{incident.changed}")
+            case HealthOrdered(order=order):
+                await self._bus.publish(message, order.node)
+            case HealthRulesChanged():
+                await self._bus.publish(message)
             case HealthEvictionAsked():
                 await self._bus.publish(message, message.node, message.incident)
             case RemediesDecided():

@@ -1,4 +1,4 @@
-"""health-monitor's tables: its incidents, and what its judgement remembers of each node. Times are seconds since the epoch."""
+"""health-monitor's tables: its incidents, what its judgement remembers of each node, and orders of operators. Times are seconds since the epoch."""
 
 from pathlib import Path
 
@@ -25,4 +25,14 @@ memories = Table(
     metadata,
     Column("node", Text, primary_key=True),  # empty: what belongs to no single node
     Column("body", Text, nullable=False),  # JSON
+)
+
+orders = Table(
+    "orders",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("at", Double, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("body", Text, nullable=False),  # JSON
+    Index("orders_at", "at"),
 )

@@ -1,5 +1,6 @@
 """The tables of the judgement: as shipped, or an operator's own files of the same names."""
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -21,11 +22,14 @@ def read_rules(folder: Path) -> Rules:
     if not own:
         raise BadRules(f"{folder}: none of {', '.join(FILES)}")
     try:
-        return parse_rules(*(own[name].read_text() if name in own else _shipped(name) for name in FILES))
-    except (OSError, UnicodeDecodeError) as e:
+        return read_tables({name: path.read_text() for name, path in own.items()})
+    except (OSError, UnicodeDecodeError, BadRules) as e:
         raise BadRules(f"{folder}: {e}") from None
-    except BadRules as e:
-        raise BadRules(f"{folder}: {e}") from None
+
+
+def read_tables(texts: Mapping[str, str]) -> Rules:
+    """The rules with these texts in place of the shipped files of the same name. Raises BadRules."""
+    return parse_rules(*(texts[name] if name in texts else _shipped(name) for name in FILES))
 
 
 def _shipped(name: str) -> str:

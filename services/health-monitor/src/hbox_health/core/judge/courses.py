@@ -9,6 +9,8 @@ from .breaker import Limits
 from .finding import RANK, Action, Blame, Finding, Scope, Severity
 from .happenings import Policy
 
+#: Kind of an incident: a node in maintenance.
+MAINTENANCE = "maintenance"
 WEEK_S, DAY_S, HOUR_S = 7 * 24 * 3600.0, 24 * 3600.0, 3600.0
 
 
@@ -26,6 +28,7 @@ class Leave(Enum):
     MULTI_GPU = auto()  #: gangs with several cards of the node
     MULTI_NODE = auto()  #: gangs on several nodes
     NODE = auto()  #: gangs on the affected cards now, the node's other pods after a notice
+    ALL = auto()  #: all pods with cards of the node
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,8 @@ _OF_SCOPE = {
 def course_of(finding: Finding) -> Course:
     action = finding.action
     card = finding.entity.startswith(("gpu:", "mig:"))
+    if finding.kind == MAINTENANCE:
+        return Course(MAINTENANCE, Isolation.NODE, Leave.ALL)
     if contained(finding):
         return Course("card", Isolation.CARD, verb=Verb.RESET, cured_by_boot=True)
     if action in (Action.RESET, Action.DRAIN_AND_RESET, Action.ISOLATE_GPU) and not card:

@@ -1,31 +1,21 @@
-"""Exemptions: findings that are recorded and lead to nothing, for a named owner and until a date."""
+"""Whether an exemption covers a finding."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from hbox_common.model.healthorder import Exemption
 
 from .finding import Finding
 
 
-@dataclass(frozen=True, slots=True)
-class Exemption:
-    """Empty selectors match everything, but one at least is set."""
-
-    owner: str
-    reason: str
-    until: float  #: seconds since the epoch; an exemption always ends
-    node: str = ""
-    label: str = ""  #: KEY or KEY=VALUE of the node
-    check: str = ""  #: the finding's kind, the incident's kind, or kind-code
-    code: str = ""
-
-    def covers(self, node: str, labels: Mapping[str, str], finding: Finding, kind: str) -> bool:
-        if not (self.node or self.label or self.check or self.code):
-            return False
-        key, has_value, value = self.label.partition("=")
-        return (
-            self.node in ("", node)
-            and (not key or (labels.get(key) == value if has_value else key in labels))
-            and self.check
-            in ("", finding.kind, kind, f"{finding.kind}-{finding.code}", f"{finding.kind}:{finding.code}", finding.code)
-            and self.code in ("", finding.code)
-        )
+def covers(exemption: Exemption, node: str, labels: Mapping[str, str], finding: Finding, kind: str) -> bool:
+    """`kind`: of the finding's incident."""
+    if not (exemption.node or exemption.label or exemption.check or exemption.code):
+        return False
+    key, has_value, value = exemption.label.partition("=")
+    return (
+        exemption.node in ("", node)
+        and (not key or (labels.get(key) == value if has_value else key in labels))
+        and exemption.check
+        in ("", finding.kind, kind, f"{finding.kind}-{finding.code}", f"{finding.kind}:{finding.code}", finding.code)
+        and exemption.code in ("", finding.code)
+    )

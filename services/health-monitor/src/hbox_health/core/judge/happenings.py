@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 from hbox_common.health.report import Fact
 from hbox_common.model import Incident, NodeName
+from hbox_common.model.healthorder import Exemption
 from hbox_common.model.remedy import Decision, Outcome, Verb
 
-from .exemptions import Exemption
 from .finding import Finding
 
 
@@ -131,6 +131,7 @@ class Validated:
 class OperatorCloses:
     node: NodeName
     entity: str = ""  #: empty: all incidents of the node
+    incident: str = ""  #: only the incident of this id
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +140,15 @@ class Exempted:
 
 
 @dataclass(frozen=True, slots=True)
+class ExemptionEnds:
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Maintenance:
     node: NodeName
     until: float  #: 0: ends now
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +168,7 @@ Event: TypeAlias = (
     | Validated
     | OperatorCloses
     | Exempted
+    | ExemptionEnds
     | Maintenance
     | Tick
 )

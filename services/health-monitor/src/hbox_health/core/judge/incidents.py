@@ -21,12 +21,14 @@ from typing import TypeAlias
 from hbox_common.model import IncidentState, NodeName
 from hbox_common.model.remedy import Verb
 
+from . import interventions
 from .courses import Policies, course_of
 from .happenings import (
     AgentSeen,
     Effect,
     Event,
     Exempted,
+    ExemptionEnds,
     FactSeen,
     Found,
     HoldersStopped,
@@ -69,6 +71,12 @@ class Incidents:
         """All that the engine remembers. `Incidents(policies, assess, dump)` continues from there."""
         return self.work.memory
 
+    def use(self, policies: Policies) -> None:
+        """Other policies from the next step on."""
+        self.work.policies = policies
+        self.work.memory.breaker.limits = policies.limits
+        self.work.dirty |= {"": None, **{name: None for name, node in self.work.memory.nodes.items() if node.open}}
+
     def changed(self) -> set[str]:
         """Nodes whose memory changed since the last call; "" for what belongs to no node."""
         changed, self.work.changed = self.work.changed, set()
@@ -91,8 +99,9 @@ class Incidents:
             case JobEnded(job):
                 self._job_ended(job)
             case Exempted(exemption):
-                work.memory.exemptions = [e for e in work.memory.exemptions if e.until > work.now] + [exemption]
-                work.dirty |= {name: None for name, node in work.memory.nodes.items() if node.open}
+                interventions.exempt(work, exemption)
+            case ExemptionEnds(id_):
+                interventions.end_exemption(work, id_)
             case NodeSeen(gone=True):
                 self._gone(event.node)
             case AgentSeen():
@@ -124,10 +133,10 @@ class Incidents:
             case HoldersStopped(_, entity, stopped):
                 for incident in of_entity(site.node, entity) if stopped else ():
                     incident.holders, incident.retry_at = [], 0.0
-            case OperatorCloses(_, entity):
-                self._operator_closes(site, entity)
-            case Maintenance(_, until):
-                site.node.maintenance_until = until or site.now
+            case OperatorCloses(_, entity, id_):
+                interventions.close(site, entity, id_)
+            case Maintenance(_, until, why):
+                interventions.maintain(site, until, why)
 
     def _settle(self) -> None:
         """Review until nothing changes: a review may complete a group, or make room in the breaker's queue for another node."""
@@ -276,18 +285,6 @@ class Incidents:
         for finding in event.findings:
             take(site, event, finding)
 
-    def _operator_closes(self, site: Site, entity: str) -> None:
-        """The operator answers for what is reported now: it opens nothing again until it ends or the mute does."""
-        node = site.node
-        for key, incident in list(node.open.items()):
-            if entity and incident not in of_entity(node, entity):
-                continue
-            for code, reason in incident.reasons.items():
-                if reason.state:
-                    node.mutes[f"{key}|{code}"] = site.now + self.work.policies.mute_s
-            self.work.close(site.name, incident, "closed by an operator")
-            del node.open[key]
-
     # --- review of one node
 
     def _review(self, name: str) -> None:
@@ -298,6 +295,7 @@ class Incidents:
         silence(site)
         flaps(site)
         refused(site)
+        interventions.end_maintenance(site)
         for key, incident in list(node.open.items()):
             incident.held_by = list(incident.holders)
             if not advance(site, incident):

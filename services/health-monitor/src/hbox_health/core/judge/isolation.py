@@ -3,9 +3,11 @@
 from hbox_common.model import IncidentState
 from hbox_common.model.remedy import Verb
 
-from .courses import Course, Isolation, course_of, decides
+from .courses import MAINTENANCE, Course, Isolation, course_of, decides
+from .exemptions import covers
 from .finding import Finding
 from .happenings import Cordon, Found, Scopes, Uncordon, VerdictChanged
+from .interventions import close
 from .memory import Open
 from .work import CARD, Site, hold, is_card, key_of
 
@@ -16,8 +18,8 @@ def demands(site: Site, incident: Open) -> list[tuple[Course, Finding, bool]]:
     for code, reason in incident.reasons.items():
         if not reason.confirmed:
             continue
-        exemptions = (e for e in site.work.memory.exemptions if site.now < e.until)
-        exempt = next((e for e in exemptions if e.covers(site.name, site.node.labels, reason.finding, incident.kind)), None)
+        exemptions = (e for e in site.work.memory.exemptions if site.now < e.until and incident.kind != MAINTENANCE)
+        exempt = next((e for e in exemptions if covers(e, site.name, site.node.labels, reason.finding, incident.kind)), None)
         if exempt is not None:
             site.due.append(exempt.until)
             hold(incident, "exemption")
@@ -35,6 +37,7 @@ def restrict(site: Site) -> bool:
     rails: set[str] = set()
     ids: list[str] = []
     holding: list[Open] = []
+    ordered: list[Open] = []  #: by operators: within no limit, and counted in none
     closes, multi_gpu = False, True
     for incident in site.node.open.values():
         before = len(cards), len(rails), closes, multi_gpu
@@ -46,6 +49,9 @@ def restrict(site: Site) -> bool:
                     rails.add(incident.entity)
                 case Isolation.MULTI_GPU if not incident.part_of:
                     multi_gpu = False
+                case Isolation.NODE if incident.kind == MAINTENANCE:
+                    ordered.append(incident)
+                    ids.append(incident.id)
                 case Isolation.NODE if not incident.part_of:
                     cards |= set(incident.cards)
                     closes = closes or not muted
@@ -75,10 +81,11 @@ def restrict(site: Site) -> bool:
             room = breaker.next_room(site.now)
             if room is not None:
                 site.due.append(room)
-    elif site.node.unschedulable and site.node.ours:
+    elif site.node.unschedulable and site.node.ours and not ordered:
         breaker.take(site.name, site.now)  # until the uncordon is observed
     else:
         breaker.release(site.name)
+    closes = closes or bool(ordered)
     scopes = Scopes(
         tuple(sorted(cards)),
         tuple(sorted(rails)),
@@ -90,7 +97,7 @@ def restrict(site: Site) -> bool:
     if scopes != site.node.verdict:
         site.node.verdict = scopes
         site.work.out.append(VerdictChanged(site.name, site.node.boot_id, scopes))
-    _cordon(site, closes, holding)
+    _cordon(site, closes, holding + ordered)
     return admitted
 
 
@@ -125,9 +132,12 @@ def _may_close(incident: Open) -> bool:
 
 
 def mute(site: Site) -> None:
-    """An operator uncordoned the node: the reasons of our cordon count for no cordon for a while, new ones do."""
+    """An operator uncordoned the node: the reasons of our cordon count for no cordon for a while, new ones do. A maintenance ends, without a check."""
     until = site.now + site.work.policies.mute_s
     for key, incident in list(site.node.open.items()):
+        if incident.kind == MAINTENANCE:
+            close(site, "", incident.id)
+            continue
         muted = [code for code, reason in incident.reasons.items() if course_of(reason.finding).isolation is Isolation.NODE]
         for code in muted:
             site.node.mutes[f"{key}|{code}"] = until

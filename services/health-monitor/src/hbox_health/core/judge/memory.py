@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 from hbox_common.health.report import Value
 from hbox_common.model import Incident, IncidentState
+from hbox_common.model.healthorder import Exemption
 
 from .blame import Blame
 from .breaker import Breaker
-from .exemptions import Exemption
 from .finding import Finding
 from .happenings import Found, PodOnCards, Remedy, Scopes
 

@@ -3,7 +3,7 @@
 from hbox_common.model import IncidentState
 from hbox_common.model.remedy import Outcome, Verb
 
-from .courses import DAY_S, Course, Isolation, Leave, contained, course_of, decides
+from .courses import DAY_S, MAINTENANCE, Course, Isolation, Leave, contained, course_of, decides
 from .finding import Action, Blame, Finding, Scope, Severity
 from .happenings import EvictGang, Found, PodOnCards, Policy, Remedied, Remedy, TellOwner, Validated
 from .intake import take
@@ -36,7 +36,7 @@ def act(site: Site, incident: Open, admitted: bool) -> None:
     if course.verb in (Verb.LOAD_MODULE, Verb.RESTART_DEVICE_PLUGIN):
         limited(site, incident, course.verb)
         return
-    if course.isolation in (Isolation.NODE, Isolation.MULTI_GPU) and not admitted:
+    if course.isolation in (Isolation.NODE, Isolation.MULTI_GPU) and not admitted and incident.kind != MAINTENANCE:
         return
     if incident.state is IncidentState.REPAIRING:
         _await(site, incident)
@@ -102,6 +102,8 @@ def _await(site: Site, incident: Open) -> None:
 
 def affected(site: Site, incident: Open, course: Course) -> list[PodOnCards]:
     match course.leave:
+        case Leave.ALL:
+            return site.node.pods
         case Leave.MULTI_GPU:
             return [pod for pod in site.node.pods if len(pod.cards) > 1]
         case Leave.MULTI_NODE:
@@ -148,7 +150,7 @@ def leave(site: Site, incident: Open, course: Course, touched: list[PodOnCards])
             continue
         if site.now < deadline:
             site.due.append(deadline)
-        elif site.work.memory.breaker.admits_eviction(site.now):
+        elif course.leave is Leave.ALL or site.work.memory.breaker.admits_eviction(site.now):
             incident.evicted[job] = 0.0
             _leaves(incident, course, cards)
             site.work.out.append(EvictGang(site.name, job, tuple(sorted(set(cards))), policy, incident.id))
@@ -162,7 +164,7 @@ def leave(site: Site, incident: Open, course: Course, touched: list[PodOnCards])
 
 def _leaves(incident: Open, course: Course, cards: list[str]) -> None:
     """Note which hardware the job leaves. Pods of a part of the node, such as those with several cards, have no cards of their own to name."""
-    if course.leave in (Leave.CARD, Leave.NODE):
+    if course.leave in (Leave.CARD, Leave.NODE, Leave.ALL):
         sick = {incident.entity, *incident.cards} & set(cards)
         incident.leaving = sorted({*incident.leaving, *(sick or cards)})
 
