@@ -15,7 +15,6 @@ import pytest
 
 from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient
 from hbox_common.model import parse_slices
-from hbox_sandbox.kubelet.hardware import NodeHardware
 from hbox_sandbox.trace import TraceNode
 from hbox_sandbox.trace.manifests import node_manifest
 
@@ -86,13 +85,9 @@ def incidents(platform: Up, *more: str) -> dict[tuple[str, str], dict[str, Any]]
     return {(one["entity"], one["state"]): one for one in platform.json("health", "incidents", *more)["items"]}
 
 
-def hardware_of(platform: Up, name: str) -> tuple[NodeHardware, dict[str, str]]:
-    """The emulated hardware of a node with healthy cards, and their addresses by uuid."""
-    uuids = [card["uuid"] for card in platform.json("node", "show", name)["cards"]]
-    addresses = {uuid: f"0000:{0x18 + place:02x}:00.0" for place, uuid in enumerate(uuids)}
-    hardware = NodeHardware(platform.state / "kubelets" / name)
-    hardware.cards(addresses)
-    return hardware, addresses
+def inject(platform: Up, *words: str) -> None:
+    injected = platform.hbox("health", "inject", *words)
+    assert injected.returncode == 0, injected.stderr
 
 
 async def test_a_gang_on_a_broken_card_restarts_elsewhere_and_its_neighbours_go_on(platform: Up) -> None:
@@ -117,12 +112,10 @@ async def test_a_gang_on_a_broken_card_restarts_elsewhere_and_its_neighbours_go_
             body["spec"]["nodeSelector"] = {"kubernetes.io/hostname": home}
             await client.json("POST", PODS.path(SPACE), body=body)
         await until_placed(client, "train-0", "train-1", "next", "stays")
-        hardware, addresses = hardware_of(platform, home)
         victim = sorted(await cards_of(client, "train-0"))[0]
         sick = victim.partition(":")[2]
         uids = await uids_of(client)
-        hardware.card(sick, lost=True)
-        hardware.kernel(f"NVRM: Xid (PCI:{addresses[sick][:-2]}): 79, pid=1, name=x, GPU has fallen off the bus.")
+        inject(platform, "xid-79", home, "--card", sick)
         until(lambda: victim in bad_cards(platform, home), timeout_s=30, what="a verdict")
         for service in ("health-monitor", "quota-ledger", "binder", "job-controller", "scheduler-core"):
             killed(platform, service)
@@ -142,8 +135,7 @@ async def test_a_gang_on_a_broken_card_restarts_elsewhere_and_its_neighbours_go_
         killed(platform, "health-monitor")
         [incident] = incidents(platform).values()
         assert (incident["entity"], incident["kind"], incident["action"]) == ("node", "node-fault", "reboot")
-        hardware.card(sick)
-        hardware.boot()
+        inject(platform, "repaired", home)
         until(lambda: victim not in bad_cards(platform, home), timeout_s=30, what="the card's return")
         assert ("node", "closed") in incidents(platform, "--all")
         assert incidents(platform) == {}
@@ -157,17 +149,14 @@ async def test_a_contained_memory_error_takes_its_card_and_an_error_of_a_program
     async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
         where = await until_placed(client, "train-0", "train-1")
         home = where["train-1"]
-        hardware, addresses = hardware_of(platform, home)
         mine = sorted(card.partition(":")[2] for card in await cards_of(client, "train-1"))
-        xid = "NVRM: Xid (PCI:{}): {}, pid=7, name=python, {}"
-        program = "Graphics SM Warp Exception on (GPC 0, TPC 0, SM 0): Illegal Address"
-        hardware.kernel(xid.format(addresses[mine[0]][:-2], 13, program))
-        hardware.kernel(xid.format(addresses[mine[1]][:-2], 94, "Contained memory error."))
+        inject(platform, "program-error", home, "--card", mine[0])
+        inject(platform, "contained", home, "--card", mine[1])
         until(lambda: bad_cards(platform, home) == [f"gpu:{mine[1]}"], timeout_s=30, what="a verdict")
         found = incidents(platform)
         assert {(entity.partition(":")[0], one["code"], one["blame"]) for (entity, _), one in found.items()} == {
             ("gpu", "94", "hardware"),
-            ("job", "13", "user"),
+            ("job", "31", "user"),
         }
         assert await until_placed(client, "train-0", "train-1") == where, "no pod leaves"
         assert platform.json("audit")["faults"] == []

@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 
 from hbox_common.errors import InvalidRequest
-from hbox_sandbox.kubelet.hardware import NodeHardware
+from hbox_common.health.report import Fact
+from hbox_common.telemetry.metrics import REGISTRY
+from hbox_sandbox.kubelet.hardware import FABRIC_MANAGER, MODULES, NodeHardware
 
+from ...waiting import until
 from .agent_world import AgentWorld
 from .test_health_reports import XID_48, Seen
 
@@ -37,6 +40,27 @@ async def test_injected_faults_are_reported_as_those_of_a_node(world: AgentWorld
         await seen.until("kernel-log", lambda facts: len(facts) >= 3)
     reports = await seen.reports()
     assert [report.boot_id for report in reports] == sorted((report.boot_id for report in reports), key=[first, second].index)
+
+
+async def test_units_of_an_emulated_node_and_its_agent_that_is_gone_for_a_while(world: AgentWorld, tmp_path: Path) -> None:
+    root = tmp_path / "kubelets" / "n1"
+    (root / "host/proc").mkdir(parents=True)
+    (root / MODULES).write_text("nvidia 1 0 - Live 0x0\n")
+    hardware, seen = NodeHardware(root), Seen(world)
+    hardware.unit(FABRIC_MANAGER, active=True)
+
+    def states(facts: list[Fact]) -> list[object]:
+        units = [fact.value["units"] for fact in facts]
+        return [one[FABRIC_MANAGER] for one in units if isinstance(one, dict)]
+
+    async with world.agent(kubelets=tmp_path / "kubelets", readers={"units": {"every_s": 0.05}}):
+        await seen.until("units", lambda facts: states(facts)[-1:] == ["active"])
+        hardware.unit(FABRIC_MANAGER, active=False)
+        await seen.until("units", lambda facts: states(facts) == ["active", "inactive"])
+        hardware.agent(False)
+        await until(lambda: REGISTRY.get_sample_value("hbox_agent_nodes") == 0, "the agent leaves the node")
+        hardware.agent(True)
+        await seen.until("agent", lambda facts: [fact.code for fact in facts].count("started") == 2)
 
 
 def test_faults_of_what_the_node_does_not_have_are_refused(tmp_path: Path) -> None:

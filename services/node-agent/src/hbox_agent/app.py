@@ -49,6 +49,10 @@ DEADLINE_S = 10.0
 BOOT_S = 1.0
 #: Below the host's root; of an emulated node, the file has what `nvml_reader` would print.
 KERNEL_LOG, EMULATED_NVML = Path("dev/kmsg"), Path("nvml.jsonl")
+#: Below the host's root; an emulated node without NVIDIA's cards lacks it.
+KERNEL_MODULES = Path("proc/modules")
+#: Below the folder of an emulated kubelet: the node has no agent at present.
+NO_AGENT = "no-agent"
 #: Seconds after which a reader counts as hanging and is reported: a faulty device may block every reader of its files.
 HANGS_S = 30.0
 STARTING_S = 0.05
@@ -101,7 +105,8 @@ class NodeAgent:
         if self._settings.kubelets is None:
             return {NodeName(self._settings.node_name): self._settings.kubelet_root}
         try:
-            return {NodeName(path.name): path for path in self._settings.kubelets.iterdir() if is_name(path.name)}
+            paths = [path for path in self._settings.kubelets.iterdir() if is_name(path.name)]
+            return {NodeName(path.name): path for path in paths if not (path / NO_AGENT).exists()}
         except OSError:
             return {}
 
@@ -177,6 +182,8 @@ class NodeWatch:
         watch = self._health = HealthWatch(self._node, boot_id, self._bus)
         await watch.resume()
         on = {Check.PORTS, Check.UNITS, Check.LINKS} if not emulated else {Check.PORTS}
+        if emulated and (self._host / KERNEL_MODULES).is_file():
+            on.add(Check.UNITS)
         nvml: NvmlSource = Nvml(library=settings.nvml_library, timeout_s=settings.nvml_timeout_s)
         if emulated:
             nvml = NvmlFile(self._host / EMULATED_NVML)

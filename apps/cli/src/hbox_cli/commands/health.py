@@ -23,6 +23,7 @@ from ..health.judging import judged, own_rules
 from ..health.orders import order, orders, policy
 from ..output import Column, notify, put
 from ..session import bus_of
+from . import health_inject
 
 T = TypeVar("T")
 
@@ -30,6 +31,9 @@ T = TypeVar("T")
 @click.group("health")
 def command() -> None:
     """Show nodes' health and incidents, and judge what nodes show of their hardware."""
+
+
+command.add_command(health_inject.command)
 
 
 @command.command("judge")

@@ -20,6 +20,11 @@ from hbox_common.errors import InvalidRequest
 KERNEL_LOG, NVML = "host/dev/kmsg", "host/nvml.jsonl"
 BOOT_ID = "host/proc/sys/kernel/random/boot_id"
 _ADAPTERS = "host/sys/class/infiniband"
+MODULES = "host/proc/modules"
+_UNIT = "host/sys/fs/cgroup/system.slice/{}.service/cgroup.procs"
+FABRIC_MANAGER = "nvidia-fabricmanager"
+#: A node whose folder has this file has no agent.
+NO_AGENT = "no-agent"
 
 #: What the library returns of a healthy card with NVSwitches, as `hbox_agent.adapters.nvml_reader` prints it.
 _WELL: Mapping[str, Any] = {
@@ -27,6 +32,8 @@ _WELL: Mapping[str, Any] = {
     "ecc_sbe_aggregate": 0, "ecc_dram_aggregate": 0, "repair": [0, 0], "unrepairable_memory": 0, "reasons": 1, "tlimit_margin": 50, "slowdown_tlimit": -2,
     "persistence": 1, "pcie_width": 16, "pcie_width_max": 16, "inforom_validate": 0,
 }  # fmt: skip
+#: NVLinks of a card with NVSwitches by words of its model; other models have none.
+LINKS: Mapping[str, int] = {"A100": 12, "A800": 8, "H800": 8, "H100": 18, "H200": 18, "B200": 18, "B300": 18}
 _LINKS = 18
 _FABRIC: Mapping[str, Any] = {"cluster": "0" * 32, "clique": 0, "state": 3, "status": 0, "health": 0}
 
@@ -53,8 +60,12 @@ class NodeHardware:
         with path.open("a") as file:
             file.write("".join(records))
 
-    def cards(self, addresses: Mapping[str, str]) -> None:
-        """The node's cards, all healthy, by uuid with their PCI addresses; they replace those of before."""
+    @property
+    def node(self) -> str:
+        return self._root.name
+
+    def cards(self, addresses: Mapping[str, str], *, links: int = _LINKS) -> None:
+        """The node's cards, all healthy, by uuid with their PCI addresses; they replace those of before. links: NVLinks of each."""
         cards = [
             {
                 "index": index,
@@ -62,14 +73,18 @@ class NodeHardware:
                 "address": address,
                 "mig": [0, 0],
                 "ecc": [1, 1],
-                "links": [[link, "switch"] for link in range(_LINKS)],
-                "fabric": dict(_FABRIC),
+                "links": [[link, "switch"] for link in range(links)],
+                "fabric": dict(_FABRIC) if links else None,
                 "errors": {},
                 "health": dict(_WELL),
             }
             for index, (uuid, address) in enumerate(addresses.items())
         ]
         self._write_cards(cards)
+
+    def listed(self) -> dict[str, str]:
+        """PCI addresses by uuid of the cards that NVML lists."""
+        return {str(card["uuid"]): str(card["address"]) for card in self._read_cards()}
 
     def card(self, uuid: str, *, lost: bool = False, links_down: tuple[int, ...] = (), **health: Any) -> None:
         """Change what NVML returns of a card: `health` by the reader's keys (`recovery_action`, `remapped`, `sram` ...). `lost`: error 15 for each question."""
@@ -90,6 +105,26 @@ class NodeHardware:
         """NVML lists the card no more; indices of those after it change, as they do."""
         self._write_cards([one for one in self._read_cards() if one["uuid"] != uuid])
 
+    def hang(self, hangs: bool) -> None:
+        """A call about the last card does not return, as node-agent's reader reports it, until cards are written again; or all calls return."""
+        self._write_cards(self._read_cards(), hangs=hangs)
+
+    def unit(self, name: str, *, active: bool) -> None:
+        """A unit of systemd, by the processes of its control group."""
+        _replace(self._path(_UNIT.format(name)), "4711\n" if active else "")
+
+    def agent(self, runs: bool) -> None:
+        """Whether node-agent runs on the node."""
+        path = self._path(NO_AGENT)
+        if runs:
+            path.unlink(missing_ok=True)
+        else:
+            path.touch()
+
+    def adapters(self) -> list[str]:
+        folder = self._root / _ADAPTERS
+        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
     def port(self, adapter: str, **files: str) -> None:
         """Write files of the adapter's port, such as state="1: DOWN", or, with `__` for a slash, counters__link_downed="1"."""
         folder = self._root / _ADAPTERS / adapter / "ports/1"
@@ -100,6 +135,11 @@ class NodeHardware:
             if _PORT_FILE.fullmatch(path) is None:
                 raise InvalidRequest(f"a port has no file {path!r}")
             _replace(folder / path, f"{text}\n")
+
+    def link_downed(self, adapter: str) -> int:
+        """How often the link of the adapter's port was down; 0 of a port without the counter."""
+        path = self._root / _ADAPTERS / adapter / "ports/1/counters/link_downed"
+        return int(path.read_text()) if path.is_file() else 0
 
     def boot(self) -> str:
         """Another boot: an empty log and a new boot id, which it returns."""
@@ -128,12 +168,14 @@ class NodeHardware:
             lines = (self._root / NVML).read_text().splitlines()
         except FileNotFoundError:
             return []
-        return [found["card"] for line in lines if "card" in (found := json.loads(line))]
+        return [card for line in lines if (card := (found := json.loads(line)).get("card") or found.get("hung"))]
 
-    def _write_cards(self, cards: list[dict[str, Any]]) -> None:
+    def _write_cards(self, cards: list[dict[str, Any]], *, hangs: bool = False) -> None:
         for index, card in enumerate(cards):
             card["index"] = index
         lines = [{"driver": "550.163.01"}, *({"card": card} for card in cards), {"count": len(cards)}]
+        if hangs and cards:
+            lines[-2:] = [{"asking": len(cards) - 1}, {"problem": "no answer within 30 s"}, {"hung": cards[-1]}]
         _replace(self._path(NVML), "".join(json.dumps(line) + "\n" for line in lines))
 
 

@@ -15,7 +15,7 @@ import asyncio
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,12 +39,13 @@ from hbox_common.kubelet import (
 )
 from hbox_common.model.devices import VENDORS, Card, NodeReport
 from hbox_common.model.devices.hami import HamiVendor
+from hbox_common.model.devices.nvidia import GPU, NVIDIA
 from hbox_common.model.resources import parse_quantity
 from hbox_sandbox.api.cluster import Cluster
 from hbox_sandbox.api.resources import NODES, PODS
 from hbox_sandbox.api.store import Event, EventType, Version
 
-from .hardware import BOOT_ID
+from .hardware import BOOT_ID, FABRIC_MANAGER, LINKS, MODULES, NodeHardware
 from .memory import Block
 from .topology import Given, NodeTopology, Topologies, files_of, links_of
 
@@ -57,6 +58,9 @@ DEVICE_IDS = "sandbox.hbox.io/device-ids"
 #: Maximum seconds from a pod's start to the checkpoint that contains it.
 EVERY_S = 0.25
 _ENDED = ("Succeeded", "Failed")
+#: Of a node with NVIDIA's cards: kernel modules, and the PCI bus of the first card.
+_MODULES = ("nvidia", "nvidia_peermem", "nvidia_uvm", "mlx5_ib")
+_FIRST_BUS = 0x18
 
 
 @dataclass(slots=True)
@@ -80,6 +84,10 @@ class NodeKubelet:
         self.devices = self._reported(manifest)
         self.files: dict[str, str | bytes] = dict(_host(manifest)) if topology is None else dict(files_of(topology))
         self.files[BOOT_ID] = f"{uuid5(NAMESPACE_DNS, node)}\n"
+        self.cards = _cards(manifest, self.devices.get(GPU, ()))
+        self.nvlinks = _nvlinks(manifest)
+        if self.cards:
+            self.files[MODULES] = "".join(f"{name} 1 0 - Live 0x0\n" for name in _MODULES)
         self.links = {} if topology is None else links_of(topology)
         self.pods: dict[str, Pod] = {}
         self.waiting: dict[str, Version] = {}
@@ -266,10 +274,12 @@ class KubeletRoots:
 
         methods = {LIST: list_pods, ALLOCATABLE: node.allocatable}
         try:
-            # Made whole before it is seen: an agent takes a folder for a node's.
-            (self._folder / node.node / "device-plugins").mkdir(parents=True, exist_ok=True)
+            # Written before it has the node's name: an agent takes a folder for a node's.
+            draft = self._folder / f".{node.node}"
+            (draft / "device-plugins").mkdir(parents=True, exist_ok=True)
+            self._write_host(node, draft)
+            draft.replace(self._folder / node.node)
             self._write(node)
-            self._write_host(node)
             await stack.enter_async_context(listening(self._folder / node.node / "pod-resources" / "kubelet.sock", methods))
         except (HBoxError, OSError) as e:
             log.warning("node %s: no kubelet's socket: %s", node.node, e)
@@ -291,15 +301,21 @@ class KubeletRoots:
             draft.write_text(node.topology.memory.checkpoint())
             draft.replace(self._folder / node.node / "memory_manager_state")
 
-    def _write_host(self, node: NodeKubelet) -> None:
+    def _write_host(self, node: NodeKubelet, root: Path) -> None:
         for name, text in node.files.items():
-            path = self._folder / node.node / name
+            path = root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text if isinstance(text, bytes) else text.encode())
         for name, leads in node.links.items():
-            path = self._folder / node.node / name
+            path = root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.symlink_to(leads)
+        if node.cards:
+            hardware = NodeHardware(root)
+            addresses = {uuid: f"0000:{_FIRST_BUS + place:02x}:00.0" for place, uuid in enumerate(node.cards)}
+            hardware.cards(addresses, links=node.nvlinks)
+            if node.nvlinks:
+                hardware.unit(FABRIC_MANAGER, active=True)
 
     @staticmethod
     def _drained(names: list[str]) -> Iterator[str]:
@@ -332,6 +348,18 @@ def _devices(node: str, manifest: dict[str, Any]) -> dict[str, dict[str, tuple[i
         else:
             found[vendor.cards] = {_uuid(node, vendor.cards, index): (index * 2 // count,) for index in range(count)}
     return found
+
+
+def _cards(manifest: Mapping[str, Any], devices: Iterable[str]) -> tuple[str, ...]:
+    """Uuids of the cards of these devices, as NVML states them: HAMi's plugin appends a slot (`<uuid>-<n>`), NVIDIA's a replica (`<uuid>::<n>`)."""
+    slots = NVIDIA.register_annotation in (manifest["metadata"].get("annotations") or {})
+    return tuple(dict.fromkeys(id_.rpartition("-")[0] if slots else id_.partition("::")[0] for id_ in devices))
+
+
+def _nvlinks(manifest: Mapping[str, Any]) -> int:
+    """Of each card, by the words of its model."""
+    model = str((manifest["metadata"].get("labels") or {}).get(NVIDIA.model_label, ""))
+    return next((count for word, count in LINKS.items() if word in model), 0)
 
 
 def _listed(annotations: Mapping[str, str], resource: str) -> list[str]:
