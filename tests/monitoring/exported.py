@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from hbox_cli.services import ALONE, SERVICES
+from hbox_cli.services import ALONE, REPAIRING, SERVICES
 from hbox_common.telemetry.metrics import REGISTRY
 from hbox_jobs.adapters import waits
 from hbox_ledger import cardmetrics, queuemetrics
@@ -35,7 +35,7 @@ def exported() -> frozenset[str]:
     """Names of the series of all services: of their registries once their modules are loaded, and of the pages below /metrics."""
     importlib.import_module("hbox_common.bus.metrics")
     importlib.import_module("hbox_common.runtime")
-    for module in (*SERVICES.values(), *ALONE.values()):
+    for module in (*SERVICES.values(), *ALONE.values(), *REPAIRING.values()):
         importlib.import_module(f"{module}.metrics")
     families = {family.name: family.type for family in (*queuemetrics.FAMILIES, *waits.FAMILIES)}
     pages = {name + suffix for name, kind in families.items() for suffix in (_SUFFIXES[kind] if kind == "histogram" else ("",))}
@@ -45,7 +45,8 @@ def exported() -> frozenset[str]:
 
 def of_alone() -> frozenset[str]:
     """Of services that are no part of `hbox up`."""
-    return frozenset(name for name in exported() if name.startswith(tuple(f"hbox_{service}_" for service in ALONE)))
+    modules = tuple(f"{module}_" for module in (*ALONE.values(), *REPAIRING.values()))
+    return frozenset(name for name in exported() if name.startswith(modules))
 
 
 def of_exposition(text: str) -> frozenset[str]:

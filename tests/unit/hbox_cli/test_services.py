@@ -30,6 +30,11 @@ def test_what_is_no_service_is_told_with_those_that_are(words: list[str]) -> Non
     assert all(name in done.stderr for name in SERVICES)
 
 
+def test_node_remedy_is_a_service_of_the_image() -> None:
+    done = subprocess.run([PROGRAM, "node-remedy", "--help"], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, "HBOX_VERBS" in done.stdout) == (0, True)
+
+
 def test_a_service_runs_in_the_foreground_until_sigterm() -> None:
     [port] = free_ports(1)
     env = dict(os.environ) | {"HBOX_HEALTH_PORT": str(port), "HBOX_NATS_URL": "nats://127.0.0.1:1"}

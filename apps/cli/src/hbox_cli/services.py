@@ -20,6 +20,8 @@ SERVICES = {
 }
 #: Services without a connection to the bus, called by API servers alone: not part of `hbox up`.
 ALONE = {"admission": "hbox_admission"}
+#: The program for nodes that an operator lets HBox repair: not part of `hbox up`.
+REPAIRING = {"node-remedy": "hbox_remedy"}
 #: The service with the HTTP API.
 CONSOLE = "console"
 #: Services that run once on each node with a kubelet.
@@ -34,7 +36,7 @@ USAGE = f"""\
 usage: hbox-service NAME
        hbox-service --ready [URL]
 
-Runs one service until SIGTERM: {", ".join((*SERVICES, *ALONE))}; or nats-server, with JetStream in /data and its users' keys in /keys.
+Runs one service until SIGTERM: {", ".join((*SERVICES, *ALONE, *REPAIRING))}; or nats-server, with JetStream in /data and its users' keys in /keys.
 Settings: the environment (HBOX_*) and the file of HBOX_CONFIG. Logs: standard error.
 
 --ready checks the readiness of URL, or of this container's service (HBOX_HEALTH_PORT), and prints the response; exit status 1 = not ready.
@@ -61,9 +63,9 @@ def main() -> NoReturn:
             sys.exit(_ready(url))
         case ["nats-server"]:
             _broker()
-        case [str(name), *rest] if name in SERVICES | ALONE and rest in ([], ["-h"], ["--help"]):
+        case [str(name), *rest] if name in SERVICES | ALONE | REPAIRING and rest in ([], ["-h"], ["--help"]):
             sys.argv[1:] = rest
-            runpy.run_module((SERVICES | ALONE)[name], run_name="__main__", alter_sys=True)
+            runpy.run_module((SERVICES | ALONE | REPAIRING)[name], run_name="__main__", alter_sys=True)
         case names:
             sys.stderr.write(f"hbox-service: {' '.join(names) or 'no name'} is no service\n{USAGE}")
             sys.exit(EXIT_USAGE)
