@@ -372,7 +372,7 @@ EXAMPLES: tuple[Event, ...] = (
         ),
     ),
     HealthEvictionAsked(
-        node=_NODE, incident="inc-1", boot_id="b1", cards=_CARDS, reason="XID 79", policy=SickPolicy.CHECKPOINT, ended=True
+        node=_NODE, incident="inc-1", boot_id="b1", cards=_CARDS, jobs=("lab/train",), reason="XID 79", policy=SickPolicy.CHECKPOINT, ended=True
     ),
     RemediesDecided(
         node=_NODE, boot_id="b1",

@@ -88,11 +88,14 @@ class HealthWorld:
     async def _claims(self, _: ClaimsAsked) -> AsyncIterator[Event]:
         yield ClaimsPage(epoch=1, index=self.index, frozen=False, claims=tuple(self.claims.values()))
 
-    async def run_pod(self, name: str, *cards: CardId, node: str = "n1", queue: str = "q", ends: bool = False) -> None:
-        """A pod of a job of its own, as the ledger reports it."""
+    async def run_pod(
+        self, name: str, *cards: CardId, node: str = "n1", queue: str = "q", job: str = "", members: int = 1, ends: bool = False
+    ) -> None:
+        """A pod, of a job of its own or of a gang of `members`, as the ledger reports it."""
         claim = Claim(
-            ClaimId(name), PodUid(name), "lab", name, JobId(f"lab/{name}"), PlanId(""), QueueName(queue), 0, NodeName(node), {},
+            ClaimId(name), PodUid(name), "lab", name, JobId(f"lab/{job or name}"), PlanId(""), QueueName(queue), 0, NodeName(node), {},
             tuple(CardSlice(-1, 100, 0, card=card) for card in cards), ClaimState.VOID if ends else ClaimState.POSTED,
+            min_member=members,
         )  # fmt: skip
         self.index += 1
         if ends:

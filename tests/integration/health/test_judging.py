@@ -19,6 +19,7 @@ from hbox_common.model.healthorder import HealthOrder
 from hbox_common.model.sickhardware import SickPolicy
 from hbox_health import judging, metrics
 from hbox_health.adapters.incidentstore import IncidentStore
+from hbox_health.core.judge import courses
 from hbox_health.core.judge.memory import Memory
 from hbox_health.judging import Judging
 
@@ -195,6 +196,26 @@ async def test_an_error_of_a_program_is_its_jobs_and_isolates_nothing(world: Hea
         [incident] = [one[-1] for one in seen.incidents.values()]
         assert (incident.entity, incident.node, incident.blame, incident.action) == ("job:lab/p0", "", "user", "tell-owner")
         assert seen.verdicts == []
+
+
+async def test_a_gang_over_several_nodes_leaves_a_node_with_a_port_down(
+    world: HealthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(courses.WAITS, "port", 0.2)
+    agent = Agent(world.nats)
+    for name in ("n1", "n2"):
+        await world.show(name, cards=(card(0), card(1)))
+    await world.run_pod("whole", SICK, OTHER, job="train", members=2)
+    await world.run_pod("alone", OTHER, node="n2")
+    async with listening(world.bus) as seen, world.monitor():
+        await agent.send(agent.fact("rail:mlx5_0", Check.PORTS, "port", state="1: DOWN"))
+        await until(lambda: bool(seen.verdicts) and bool(seen.verdicts[-1].rails_off))
+        await asyncio.sleep(0.3)
+        assert seen.asked == [], "the gang is on one node as yet"
+        await world.run_pod("other", SICK, node="n2", job="train", members=2)
+        await until(lambda: bool(seen.standing))
+        [asked] = seen.standing.values()
+        assert (asked.node, asked.jobs, set(asked.cards)) == (NODE, ("lab/train",), {SICK, OTHER})
 
 
 async def test_only_what_changed_is_written(world: HealthWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Facts of agents in the incident engine: each counts once, in its boot, and the states of cards, ports and units are judged."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -148,3 +149,46 @@ def test_neighbours_of_a_lost_card_stay_if_nothing_reboots_the_node() -> None:
     assert leaving(node) == [[GPU]]
     node.after(node.policies.neighbours_s + 1)
     assert leaving(node) == [[GPU]]
+
+
+def leaving_jobs(node: Node) -> list[list[str]]:
+    return [incident.leaving_jobs for incident in node.engine.dump().nodes["n0"].open.values()]
+
+
+def test_jobs_with_several_cards_leave_a_node_whose_cards_do_not_reach_each_other() -> None:
+    node = Node()
+    node.pods(pod("ns/p1", GPU, OTHER, job="ns/wide"), pod("ns/p2", OTHER, job="ns/narrow"))
+    node.card(3)
+    assert not node.verdict().multi_gpu
+    assert (leaving_jobs(node), leaving(node)) == ([["ns/wide"]], [[GPU, OTHER]])
+    node.card(0)
+    node.after(601)
+    assert leaving_jobs(node) == []
+
+
+def test_a_pod_that_arrives_later_leaves_with_its_job() -> None:
+    node = Node()
+    node.pods(pod("ns/p1", GPU, OTHER, job="ns/wide"))
+    node.card(3)
+    node.pods(pod("ns/p2", "gpu:GPU-c", "gpu:GPU-d", job="ns/wide"))
+    assert leaving(node) == [[GPU, OTHER, "gpu:GPU-c", "gpu:GPU-d"]]
+
+
+def test_a_pod_on_one_mig_instance_does_not_have_several_cards() -> None:
+    node = Node()
+    node.step(NodeSeen(NodeName("n0"), ("mig:MIG-1", GPU, OTHER), {"mig:MIG-1": GPU}))
+    node.pods(pod("ns/p1", "mig:MIG-1", GPU, job="ns/part"))
+    node.card(3, OTHER)
+    assert leaving_jobs(node) == [[]]
+
+
+def test_gangs_over_several_nodes_leave_a_node_with_a_port_down() -> None:
+    node = Node()
+    spanning = replace(pod("ns/p1", GPU, job="ns/gang"), multi_node=True)
+    node.pods(spanning, pod("ns/p2", OTHER, job="ns/alone"))
+    node.fact(Check.PORTS, "rail:mlx5_0", "port", state="1: DOWN")
+    node.after(240)
+    assert leaving_jobs(node) == [["ns/gang"]]
+    node.fact(Check.PORTS, "rail:mlx5_0", "port", state="4: ACTIVE")
+    node.after(601)
+    assert leaving_jobs(node) == []

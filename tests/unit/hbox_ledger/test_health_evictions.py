@@ -7,7 +7,7 @@ import pytest
 from hbox_common.events import BindOutcome, EvictionRule, EvictKind, HealthEvictionAsked
 from hbox_common.kube import Queue as QueueObject
 from hbox_common.kube.objects import Metadata
-from hbox_common.model import CardId, JobId, NodeName, PodPhase, Queue, QueueName, QueuePhase
+from hbox_common.model import CardId, Generation, JobId, NodeName, PodPhase, Queue, QueueName, QueuePhase, Verdict
 from hbox_common.model.annotations import ON_SICK_HARDWARE
 from hbox_common.model.devices import card_id
 from hbox_common.model.sickhardware import SickPolicy
@@ -240,3 +240,47 @@ def test_a_restarted_ledger_states_the_same_reason_for_late_evictions(world: Wor
     world.wait(1)
     [late] = world.outcome("g1", BindOutcome.BOUND, at="b").evictions
     assert late.reason == "a-0 of node a is sick: XID 79 (incident i1)"
+
+
+def wide(world: World, job: str = "gang", *, on_a: tuple[int, ...] = (0, 1), min_member: int = 2) -> None:
+    """A gang with a pod on node a and one on node b."""
+    places = [(f"{job}-0", "a", [world.card(index) for index in on_a]), (f"{job}-1", "b", [world.card(0)])]
+    world.commits(world.plan(job, *places, job=job, min_member=min_member))
+    for pod, where in ((f"{job}-0", "a"), (f"{job}-1", "b")):
+        world.outcome(pod, BindOutcome.BOUND, at=where)
+
+
+def asks_jobs(world: World, *jobs: str, cards: tuple[str, ...] = ("a-0", "a-1")) -> None:
+    world.state.sick.put(
+        HealthEvictionAsked(node=A, incident="i1", cards=tuple(map(card_id, cards)), jobs=jobs, reason="XID 154")
+    )
+
+
+def multi_gpu_off(world: World) -> None:
+    world.state.know(A, verdict=Verdict(A, Generation(1), healthy=True, multi_gpu=False, reason="XID 154"))
+
+
+def test_a_named_job_leaves_a_node_whose_verdict_refuses_its_pod(world: World) -> None:
+    wide(world)
+    multi_gpu_off(world)
+    asks_jobs(world, "gang")
+    step = world.wait(1)
+    assert evicted(step) == {"gang-0", "gang-1"}
+    [receipt] = step.receipts
+    assert receipt.message == "node a is sick: XID 154 (incident i1)", "its cards are not"
+
+
+def test_a_named_job_stays_if_the_verdict_admits_its_pods(world: World) -> None:
+    """Else its successors would be placed there and evicted, again and again."""
+    wide(world, on_a=(0,))
+    multi_gpu_off(world)
+    asks_jobs(world, "gang", cards=("a-0",))
+    assert evicted(world.wait(1)) == set()
+    assert not world.state.gangs
+
+
+def test_jobs_that_are_not_named_stay(world: World) -> None:
+    wide(world, min_member=1)
+    multi_gpu_off(world)
+    asks_jobs(world, "another")
+    assert evicted(world.wait(1)) == set()

@@ -69,6 +69,7 @@ class HealthMonitor:
             store,
             self._outbox,
             self._step,
+            state_of=self.core.state_of,
             policies=self._rules.policies,
             rules=self._rules.rules,
             policy=settings.on_sick_hardware,

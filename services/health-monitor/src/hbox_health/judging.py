@@ -7,15 +7,16 @@ unacknowledged reports again. Verdicts and requests of evictions are derived fro
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NoReturn
 
 from hbox_common.bus import Delivery
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Unavailable
 from hbox_common.events import HealthEvictionAsked, HealthReport, RemediesDecided, token_of
-from hbox_common.model import CardId, Claim, Incident, IncidentState, NodeName, NodeState
+from hbox_common.model import CardId, Claim, Incident, IncidentState, JobId, NodeName, NodeState
 from hbox_common.model.healthorder import HealthOrder
+from hbox_common.model.node import uses_adapters
 from hbox_common.model.sickhardware import SickPolicy
 
 from . import metrics
@@ -52,7 +53,7 @@ _Request = tuple[NodeName, str]
 
 
 class Judging:
-    """`judged`: receives the scopes of a node whenever they change. Nothing is judged before `synced`."""
+    """`judged`: receives the scopes of a node whenever they change. `state_of`: a node's last state. Nothing is judged before `synced`."""
 
     def __init__(
         self,
@@ -60,10 +61,12 @@ class Judging:
         outbox: Outbox,
         judged: Callable[[Judged], None],
         *,
+        state_of: Callable[[NodeName], NodeState | None],
         policies: Policies,
         rules: Rules,
         policy: SickPolicy,
     ) -> None:
+        self._state_of = state_of
         self._store, self._outbox, self._judged, self._policy = store, outbox, judged, policy
         self._policies, self._assess = policies, Assessor(rules)
         self._engine = Incidents(policies, self._assess)
@@ -136,11 +139,12 @@ class Judging:
         for name, node in self._engine.dump().nodes.items():
             self._remedying.publish(name, node)
 
-    def pods(self, node: NodeName, claims: Iterable[Claim]) -> None:
-        """The live claims of cards of a node."""
+    def pods(self, node: NodeName, claims: Iterable[Claim], spanning: Collection[JobId] = ()) -> None:
+        """The live claims of cards of a node; `spanning`: those of their jobs that are gangs on several nodes."""
         memory = self._engine.dump().nodes.get(node)
         parents = {} if memory is None else memory.parents
-        pods = tuple(pod_on_cards(claim, parents) for claim in claims)
+        state = self._state_of(node)
+        pods = tuple(pod_on_cards(claim, parents, state, spans=claim.job in spanning) for claim in claims)
         if pods or memory is not None:
             self._step(JobsSeen(node, pods))
 
@@ -281,6 +285,7 @@ class Judging:
                 incident=incident.id,
                 boot_id=node.boot_id,
                 cards=tuple(map(CardId, incident.leaving)),
+                jobs=tuple(incident.leaving_jobs),
                 reason=incident.published.why,
                 policy=self._policy,
             )
@@ -299,7 +304,7 @@ class Judging:
         for requests in wanted.values():
             for asked in requests.values():
                 known = self._standing.get((asked.node, asked.incident))
-                if known is None or known.cards != asked.cards:
+                if known is None or (known.cards, known.jobs) != (asked.cards, asked.jobs):
                     self._outbox.evict(asked)
                     self._standing[asked.node, asked.incident] = asked
 
@@ -332,11 +337,12 @@ def node_event(state: NodeState) -> NodeSeen:
     )
 
 
-def pod_on_cards(claim: Claim, parents: dict[str, str]) -> PodOnCards:
-    """A claim's pod. The ledger knows its policy for sick hardware, and applies it."""
+def pod_on_cards(claim: Claim, parents: dict[str, str], node: NodeState | None, *, spans: bool) -> PodOnCards:
+    """A claim's pod. The ledger knows its policy for sick hardware, and applies it. `spans`: its gang is on several nodes."""
     cards = [str(one.card) for one in claim.slices]
     both = (*cards, *(parents[card] for card in cards if card in parents))
-    return PodOnCards(f"{claim.namespace}/{claim.pod}", claim.job, claim.queue, tuple(dict.fromkeys(both)))
+    wide = spans and node is not None and uses_adapters(node, claim.requests, claim.slices)
+    return PodOnCards(f"{claim.namespace}/{claim.pod}", claim.job, claim.queue, tuple(dict.fromkeys(both)), multi_node=wide)
 
 
 def scopes_of(node: NodeMemory) -> Scopes:

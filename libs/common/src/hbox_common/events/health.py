@@ -53,6 +53,8 @@ class HealthEvictionAsked(Event):
     boot_id: str = ""
     #: pods on these cards, or on MIG instances of them; none named: all pods with cards on the node
     cards: tuple[CardId, ...] = ()
+    #: if named, only pods of these jobs leave, and of them those that the node's verdict refuses now: their cards are not sick
+    jobs: tuple[str, ...] = ()
     reason: str = ""  #: for the owners of the pods
     policy: SickPolicy = SickPolicy.RESTART  #: for jobs that, like their queues, state none
     ended: bool = False

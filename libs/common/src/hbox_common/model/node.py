@@ -102,9 +102,14 @@ class Verdict:
             return self.reason or "unhealthy"
         if len(slices) > 1 and not self.multi_gpu:
             return f"takes no pods with more than one card: {self.reason}"
-        if self.rails_off and slices and (asks_rdma(requests) or len(slices) >= len(node.cards) > 1):
+        if self.rails_off and uses_adapters(node, requests, slices):
             return f"takes no pods that use adapter {', '.join(self.rails_off)}: {self.reason}"
         return ""
+
+
+def uses_adapters(node: NodeState, requests: Resources, slices: Sequence[CardSlice]) -> bool:
+    """Whether a pod uses the RDMA adapters of the node: it requests RDMA, or has all of several cards."""
+    return bool(slices) and (asks_rdma(requests) or len(slices) >= len(node.cards) > 1)
 
 
 @dataclass(frozen=True, slots=True)

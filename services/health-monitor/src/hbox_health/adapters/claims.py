@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 from hbox_common.bus import Bus, Delivery
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import ClaimsAsked, ClaimsChanged, ClaimsPage
-from hbox_common.model import Claim, ClaimId, NodeName
+from hbox_common.model import Claim, ClaimId, JobId, NodeName
 
 log = logging.getLogger(__name__)
 
@@ -17,14 +18,46 @@ ASK_TIMEOUT_S, ASK_AGAIN_S = 10.0, 1.0
 MOST_EARLY = 1000
 
 
-class Claims:
-    """`changed`: receives a node and its live claims of cards, whenever they change. `complete`: called whenever all claims were read."""
+class Gangs:
+    """The nodes on which each gang has pods with cards."""
 
-    def __init__(self, bus: Bus, changed: Callable[[NodeName, list[Claim]], None], complete: Callable[[], None]) -> None:
+    def __init__(self) -> None:
+        self._nodes: dict[JobId, Counter[NodeName]] = {}
+
+    def book(self, claim: Claim, times: int = 1) -> set[NodeName]:
+        """Add a claim, or take it back (-1). Returns the nodes of its gang if `spans` changed, else none."""
+        if claim.min_member <= 1:
+            return set()
+        spanned = self.spans(claim.job)
+        nodes = self._nodes.setdefault(claim.job, Counter())
+        nodes[claim.node] += times
+        if not nodes[claim.node]:
+            del nodes[claim.node]
+        if not nodes:
+            del self._nodes[claim.job]
+        return set() if spanned is self.spans(claim.job) else set(nodes)
+
+    def spans(self, job: JobId) -> bool:
+        """Whether the job is a gang on several nodes."""
+        return len(self._nodes.get(job, ())) > 1
+
+
+#: The live claims of cards of a node, and which of their jobs are gangs on several nodes.
+_Pods: TypeAlias = tuple[list[Claim], frozenset[JobId]]
+
+
+class Claims:
+    """`changed`: receives a node, its live claims of cards, and which of their jobs are gangs on several nodes, whenever one of these changes. `complete`:
+    called whenever all claims were read."""
+
+    def __init__(
+        self, bus: Bus, changed: Callable[[NodeName, list[Claim], frozenset[JobId]], None], complete: Callable[[], None]
+    ) -> None:
         self._bus, self._changed, self._complete = bus, changed, complete
         self._epoch, self._index = -1, -1
         self._claims: dict[ClaimId, Claim] = {}
         self._on: dict[NodeName, dict[ClaimId, Claim]] = {}
+        self._gangs = Gangs()
         self._ask = asyncio.Event()
         self._early: list[ClaimsChanged] = []
 
@@ -38,11 +71,12 @@ class Claims:
         if (epoch, index) < (self._epoch, self._index):
             return
         self._epoch, self._index = epoch, index
-        before, self._claims, self._on = self._on, {}, {}
+        before = {node: self._pods(node) for node in self._on}
+        self._claims, self._on, self._gangs = {}, {}, Gangs()
         for claim in claims:
             self._put(claim)
         for node in {*before, *self._on}:
-            if before.get(node) != self._on.get(node):
+            if before.get(node) != self._pods(node):
                 self._show(node)
         self._complete()
 
@@ -52,30 +86,36 @@ class Claims:
             return True
         if change.epoch != self._epoch or change.previous > self._index:
             return False
-        touched = dict.fromkeys(self._put(claim) for claim in change.claims)
+        touched = dict.fromkeys(node for claim in change.claims for node in self._put(claim))
         self._index = change.index
         for node in touched:
-            if node:
-                self._show(node)
+            self._show(node)
         return True
 
-    def _put(self, claim: Claim) -> NodeName:
-        """Record a claim; the node whose pods with cards changed, or ""."""
+    def _put(self, claim: Claim) -> set[NodeName]:
+        """Record a claim; returns the nodes whose pods with cards changed."""
         known = self._claims.pop(claim.id, None)
+        held = claim.state.live and bool(claim.slices)
+        if known is None and not held:
+            return set()
+        touched = {claim.node}
         if known is not None:
             del self._on[known.node][claim.id]
-        if claim.state.live and claim.slices:
+            touched |= self._gangs.book(known, -1)
+        if held:
             self._claims[claim.id] = claim
             self._on.setdefault(claim.node, {})[claim.id] = claim
-        elif known is None:
-            return NodeName("")
-        return claim.node
+            touched |= self._gangs.book(claim)
+        return touched
+
+    def _pods(self, node: NodeName) -> _Pods:
+        claims = list(self._on.get(node, {}).values())
+        return claims, frozenset(claim.job for claim in claims if self._gangs.spans(claim.job))
 
     def _show(self, node: NodeName) -> None:
-        here = self._on.get(node)
-        if not here:
+        if not self._on.get(node):
             self._on.pop(node, None)
-        self._changed(node, list(here.values()) if here else [])
+        self._changed(node, *self._pods(node))
 
     async def _lost(self) -> None:
         self._ask.set()

@@ -195,6 +195,11 @@ class Monitor:
         self._held_back = 0
         self._held_back_published = 0
 
+    def state_of(self, name: NodeName) -> NodeState | None:
+        """The last state of a node; None if it is unknown or gone."""
+        known = self.nodes.get(name)
+        return None if known is None else known.state
+
     def step(self, event: Event, *, now: float, wall: float) -> list[Effect]:
         effects: list[Effect] = []
         match event:

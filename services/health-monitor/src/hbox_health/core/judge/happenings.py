@@ -29,7 +29,7 @@ class PodOnCards:
     cards: tuple[str, ...]  #: entities: gpu:UUID, mig:UUID
     policy: Policy = Policy.RESTART
     deadline_s: float = 0.0  #: of `checkpoint`
-    multi_node: bool = False  #: whether its gang is on more than one node
+    multi_node: bool = False  #: whether its gang is on more than one node, and the pod uses RDMA adapters
     pids: tuple[int, ...] = ()  #: if known, a kernel record's pid selects the pod among those of its card
 
 

@@ -57,6 +57,7 @@ class Open:
     passes: int = 0
     evicted: dict[str, float] = field(default_factory=dict)  #: job -> deadline of its notice; 0: evicted
     leaving: list[str] = field(default_factory=list)  #: cards that pods have to leave now
+    leaving_jobs: list[str] = field(default_factory=list)  #: jobs that have to leave, if only they do: the cards are not sick
     notified: list[str] = field(default_factory=list)  #: pods whose owners were informed
     part_of: str = ""  #: id of the incident that covers it; then it is not published
     held_by: list[str] = field(default_factory=list)

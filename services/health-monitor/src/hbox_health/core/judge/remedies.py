@@ -22,7 +22,7 @@ def act(site: Site, incident: Open, admitted: bool) -> None:
     disabled = incident.remedy is not None and incident.remedy.verb not in site.work.policies.verbs
     incident.withdrawn = not asked or disabled or site.now < site.node.maintenance_until
     if incident.part_of or (incident.state is not IncidentState.VALIDATING and all(c.leave is Leave.NONE for c, _ in asked)):
-        incident.leaving = []
+        incident.leaving, incident.leaving_jobs = [], []
     if incident.state in (IncidentState.SUSPECT, IncidentState.VALIDATING) or not asked or incident.part_of:
         worst = max((reason.finding for reason in incident.reasons.values()), key=decides, default=None)
         if worst is not None:
@@ -105,12 +105,17 @@ def affected(site: Site, incident: Open, course: Course) -> list[PodOnCards]:
         case Leave.ALL:
             return site.node.pods
         case Leave.MULTI_GPU:
-            return [pod for pod in site.node.pods if len(pod.cards) > 1]
+            return [pod for pod in site.node.pods if _has_several(pod, site.node.parents)]
         case Leave.MULTI_NODE:
             return [pod for pod in site.node.pods if pod.multi_node]
         case _:
             cards = {incident.entity, *incident.cards}
             return [pod for pod in site.node.pods if not cards.isdisjoint(pod.cards)]
+
+
+def _has_several(pod: PodOnCards, parents: dict[str, str]) -> bool:
+    """Whether the pod has more than one card; a MIG instance counts once, although its card is named too."""
+    return len(set(pod.cards) - {parents.get(card) for card in pod.cards}) > 1
 
 
 def notify(site: Site, incident: Open, finding: Finding, affected: list[PodOnCards]) -> None:
@@ -147,12 +152,13 @@ def leave(site: Site, incident: Open, course: Course, touched: list[PodOnCards])
             site.work.out.append(EvictGang(site.name, job, tuple(sorted(set(cards))), policy, incident.id, site.now + notice))
         deadline = incident.evicted.get(job, site.now)
         if job in incident.evicted and deadline == 0.0:
+            _leaves(incident, course, job, cards)
             continue
         if site.now < deadline:
             site.due.append(deadline)
         elif course.leave is Leave.ALL or site.work.memory.breaker.admits_eviction(site.now):
             incident.evicted[job] = 0.0
-            _leaves(incident, course, cards)
+            _leaves(incident, course, job, cards)
             site.work.out.append(EvictGang(site.name, job, tuple(sorted(set(cards))), policy, incident.id))
         else:
             hold(incident, "breaker")
@@ -162,11 +168,14 @@ def leave(site: Site, incident: Open, course: Course, touched: list[PodOnCards])
     return not leaving
 
 
-def _leaves(incident: Open, course: Course, cards: list[str]) -> None:
-    """Note which hardware the job leaves. Pods of a part of the node, such as those with several cards, have no cards of their own to name."""
+def _leaves(incident: Open, course: Course, job: str, cards: list[str]) -> None:
+    """Note which hardware the job leaves; also of its pods that arrived later."""
     if course.leave in (Leave.CARD, Leave.NODE, Leave.ALL):
         sick = {incident.entity, *incident.cards} & set(cards)
         incident.leaving = sorted({*incident.leaving, *(sick or cards)})
+    else:
+        incident.leaving = sorted({*incident.leaving, *cards})
+        incident.leaving_jobs = sorted({*incident.leaving_jobs, job})
 
 
 def idle(site: Site, incident: Open, verb: Verb) -> bool:

@@ -27,16 +27,18 @@ def leave(state: LedgerState, step: Step) -> None:
 
 def _jobs_on(state: LedgerState, asked: HealthEvictionAsked) -> dict[JobId, list[ClaimRecord]]:
     """Claims of HBox's jobs on the hardware, by job. Pods of other schedulers are left to these."""
-    node = state.nodes.get(asked.node)
     found: dict[JobId, list[ClaimRecord]] = {}
     for id in state.with_cards.get(asked.node, ()):
         record = state.live[id]
-        if record.claim.queue and _uses(record.claim, asked, node):
+        if record.claim.queue and _uses(state, record.claim, asked):
             found.setdefault(record.claim.job, []).append(record)
     return found
 
 
-def _uses(claim: Claim, asked: HealthEvictionAsked, node: NodeState | None) -> bool:
+def _uses(state: LedgerState, claim: Claim, asked: HealthEvictionAsked) -> bool:
+    node = state.nodes.get(asked.node)
+    if asked.jobs and not (claim.job in asked.jobs and _refused(state, claim, node)):
+        return False
     if not asked.cards:
         return True
     ids = {s.card for s in claim.slices}
@@ -44,6 +46,12 @@ def _uses(claim: Claim, asked: HealthEvictionAsked, node: NodeState | None) -> b
         cards = [card for s in claim.slices if (card := node.known_card(s.card)) is not None]
         ids |= {card.id for card in cards} | {card.parent_id for card in cards}
     return not ids.isdisjoint(asked.cards)
+
+
+def _refused(state: LedgerState, claim: Claim, node: NodeState | None) -> bool:
+    """Whether the verdict would refuse the pod now. If it would not, a successor would be placed here again."""
+    verdict = state.verdicts.get(claim.node)
+    return node is not None and verdict is not None and bool(verdict.refusal(node, claim.requests, claim.slices))
 
 
 def _leave(state: LedgerState, step: Step, asked: HealthEvictionAsked, job: JobId, there: list[ClaimRecord]) -> bool:
@@ -77,10 +85,9 @@ def _leave(state: LedgerState, step: Step, asked: HealthEvictionAsked, job: JobI
 
 def has_to_leave(state: LedgerState, record: ClaimRecord) -> bool:
     """Whether a request applies to the pod, and its job's policy does not let it stay."""
-    node = state.nodes.get(record.claim.node)
     return any(
         asked.node == record.claim.node
-        and _uses(record.claim, asked, node)
+        and _uses(state, record.claim, asked)
         and _policy(state, asked, record) is not SickPolicy.IGNORE
         for asked in state.sick.requests()
     )
@@ -101,5 +108,5 @@ def _unwind(state: LedgerState, step: Step, job: JobId, least: int, why: str) ->
 
 
 def _reason(asked: HealthEvictionAsked) -> str:
-    part = f"{short_cards(asked.cards)} of node" if asked.cards else "node"
+    part = f"{short_cards(asked.cards)} of node" if asked.cards and not asked.jobs else "node"
     return f"{part} {asked.node} is sick: {asked.reason or 'unknown fault'} (incident {asked.incident})"
