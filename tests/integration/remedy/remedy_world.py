@@ -56,7 +56,7 @@ def decision(verb: Verb, entity: str = "node", *, incident: str = "i1", attempt:
 
 
 class RemedyWorld:
-    def __init__(self, nats: EmbeddedServer, bus: Bus, root: Path) -> None:
+    def __init__(self, nats: EmbeddedServer, bus: Bus, root: Path, *, uuid: str = UUID) -> None:
         self.nats, self.bus, self.root = nats, bus, root
         self.process: forked.Service | None = None
         self.log = root / "log"
@@ -67,7 +67,7 @@ class RemedyWorld:
             command.write_text(_COMMAND.replace("HOST", str(root)).replace("NAME", name))
             command.chmod(0o755)
         self.boots("b1")
-        self.file(f"proc/driver/nvidia/gpus/{PCI}/information", _INFORMATION)
+        self.file(f"proc/driver/nvidia/gpus/{PCI}/information", _INFORMATION.replace(UUID, uuid))
         self.file("sys/module/nvidia/version", f"{DRIVER}\n")
         self.answers("nvidia-smi", MODES, "Enabled, Disabled\n")
         self.answers("nvidia-smi", "--gpu-reset", f"GPU 00000000:{PCI[5:]} was successfully reset.\nAll done.\n")
