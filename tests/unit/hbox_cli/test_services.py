@@ -35,10 +35,10 @@ def test_node_remedy_is_a_service_of_the_image() -> None:
     assert (done.returncode, "HBOX_VERBS" in done.stdout) == (0, True)
 
 
-def test_a_service_runs_in_the_foreground_until_sigterm() -> None:
+def test_a_service_runs_in_the_foreground_until_sigterm(tmp_path: Path) -> None:
     [port] = free_ports(1)
     env = dict(os.environ) | {"HBOX_HEALTH_PORT": str(port), "HBOX_NATS_URL": "nats://127.0.0.1:1"}
-    with subprocess.Popen([PROGRAM, "health-monitor"], env=env, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([PROGRAM, "health-monitor"], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as process:
         until = time.monotonic() + 60
         while True:
             try:
