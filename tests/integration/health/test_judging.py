@@ -234,7 +234,7 @@ async def test_only_what_changed_is_written(world: HealthWorld, monkeypatch: pyt
         await world.show(name, cards=(card(0), card(1)))
     async with listening(world.bus) as seen, world.monitor():
         for name in ("n1", "n2", "n3"):
-            await agent.report((SICK, 0), node=NodeName(name))
+            await agent.report((SICK, 0), (OTHER, 0), node=NodeName(name))
         await until(lambda: {"n1", "n2", "n3"} <= set().union(*saved))
         await asyncio.sleep(0.2)  # the boots are stored
         saved.clear()

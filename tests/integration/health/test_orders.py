@@ -19,6 +19,7 @@ from hbox_common.events import (
     HealthPolicyAsked,
     HealthPolicyPage,
 )
+from hbox_common.health.report import Check
 from hbox_common.model import NodeName
 from hbox_common.model.healthorder import HealthOrder, OrderVerb
 
@@ -133,6 +134,21 @@ async def test_a_closed_incident_returns_its_card_and_states_the_order(world: He
         assert [one.id for one in page.orders] == ["o1"]
 
 
+async def test_a_node_that_joins_with_fewer_cards_takes_work_once_it_is_accepted(world: HealthWorld) -> None:
+    agent = Agent(world.nats)
+    await world.show(cards=(card(0), card(1)))
+    async with listening(world.bus) as seen:
+        async with world.monitor():
+            two = ("GPU-0", "GPU-1")
+            await agent.send(agent.fact("node", Check.NVML, "cards", init=0, count=2, listed=two, inventory=two))
+            await until(lambda: bool(seen.verdicts) and not seen.verdicts[-1].healthy)
+            assert "2 of 8 cards, profile H100" in seen.verdicts[-1].reason
+            await until(lambda: any(one.node == NODE for one in world.decisions))
+        async with world.monitor():
+            assert (await give(world, order(OrderVerb.ACCEPT, node=NODE))).effect == f"node {NODE} accepted with 2 cards"
+            await until(lambda: seen.verdicts[-1].healthy)
+
+
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
@@ -145,6 +161,7 @@ async def test_a_closed_incident_returns_its_card_and_states_the_order(world: He
         (order(OrderVerb.END_MAINTENANCE, node=NODE), "not in maintenance"),
         (order(OrderVerb.END_EXEMPTION, target="e9"), "no exemption e9"),
         (order(OrderVerb.CLOSE, target="i9"), "no open incident i9"),
+        (order(OrderVerb.ACCEPT, node=NODE), "has listed no cards"),
     ],
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
 )

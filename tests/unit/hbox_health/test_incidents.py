@@ -370,6 +370,12 @@ def test_more_than_three_nodes_of_a_leaf_are_one_incident_of_the_switch(world: W
     assert world.verdict("n0") == Scopes()
 
 
+def test_the_incident_of_a_group_lists_members_that_join_later(world: World) -> None:
+    for index in range(5):
+        world.state("port", port_down(), node=f"n{index}", group="switch:leaf-1")
+    assert world.only("").evidence == ("n0", "n1", "n2", "n3", "n4")
+
+
 def test_one_silent_agent_is_reported_after_five_minutes_and_drains_nothing(world: World) -> None:
     world.step(AgentSeen(N0, "b1"))
     world.pods(pod())

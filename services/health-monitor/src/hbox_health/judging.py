@@ -320,7 +320,7 @@ class Judging:
 
 
 def node_event(state: NodeState) -> NodeSeen:
-    """A node as the judgement sees it. Its unhealthy cards by device plugin are judged by core/monitor.py."""
+    """A node as the judgement sees it."""
     known = (*state.cards, *state.lost)
     parents = {str(card.id): str(card.parent_id) for card in known if card.parent_id}
     labels = state.labels
@@ -330,6 +330,7 @@ def node_event(state: NodeState) -> NodeSeen:
         state.name,
         tuple(dict.fromkeys([*(str(card.id) for card in known), *parents.values()])),
         parents,
+        refused=tuple(str(card.id) for card in state.cards if not card.healthy),
         labels=labels,
         unschedulable=state.unschedulable,
         ours=state.unschedulable and state.cordoned_by == OWNER,

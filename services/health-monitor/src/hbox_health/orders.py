@@ -19,7 +19,7 @@ from . import metrics
 from .adapters.incidentstore import IncidentStore
 from .core.judge.courses import MAINTENANCE
 from .core.judge.happenings import Event as Happening
-from .core.judge.happenings import Exempted, ExemptionEnds, JobEnded, Maintenance, OperatorCloses
+from .core.judge.happenings import Exempted, ExemptionEnds, JobEnded, Maintenance, OperatorAccepts, OperatorCloses
 from .core.judge.memory import Memory
 from .core.judge.work import NODE, key_of
 from .judging import Judging
@@ -129,12 +129,23 @@ def _close(order: HealthOrder, memory: Memory, _: float) -> tuple[Happening, str
     raise InvalidRequest(f"there is no open incident {order.target}", hint="hbox health incidents")
 
 
+def _accept(order: HealthOrder, memory: Memory, _: float) -> tuple[Happening, str]:
+    _known(order, memory)
+    counted = memory.nodes[order.node].counted
+    if counted.cards is None:
+        raise InvalidRequest(
+            f"the agent of node {order.node} has listed no cards since its boot", hint=f"hbox check node {order.node}"
+        )
+    return OperatorAccepts(order.node), f"node {order.node} accepted with {counted.count} cards"
+
+
 _DECIDE = {
     OrderVerb.EXEMPT: _exempt,
     OrderVerb.END_EXEMPTION: _end_exemption,
     OrderVerb.MAINTENANCE: _maintenance,
     OrderVerb.END_MAINTENANCE: _end_maintenance,
     OrderVerb.CLOSE: _close,
+    OrderVerb.ACCEPT: _accept,
 }
 
 

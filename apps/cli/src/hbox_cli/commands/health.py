@@ -268,6 +268,20 @@ def close(ctx: Context, incident: str, reason: str, operator: str | None) -> Non
     _order(ctx, OrderVerb.CLOSE, reason, operator, target=incident)
 
 
+@command.command("accept")
+@click.argument("node")
+@reason_option
+@operator_option
+@platform_options
+def accept(ctx: Context, node: str, reason: str, operator: str | None) -> None:
+    """Accept NODE as it is: with fewer cards, NVLinks or ports than its profile, or without a card that it had.
+
+    \b
+    hbox health accept node-7 --reason "four cards by order"
+    """
+    _order(ctx, OrderVerb.ACCEPT, reason, operator, node=NodeName(node))
+
+
 @command.command("audit")
 @click.argument("node", required=False)
 @click.option("--last", default="30d", show_default=True, help="Orders of this time.")

@@ -26,6 +26,7 @@ class OrderVerb(StrEnum):
     MAINTENANCE = "maintenance"
     END_MAINTENANCE = "end-maintenance"
     CLOSE = "close"
+    ACCEPT = "accept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,9 @@ class HealthOrder:
     verb: OrderVerb
     operator: str  #: as the client states it: any client with the key `hbox-orders` may state any name
     reason: str
-    node: NodeName = NodeName("")  #: of exempt (may be empty), maintenance, end-maintenance; of close set by health-monitor
+    node: NodeName = NodeName(
+        ""
+    )  #: of exempt (may be empty), maintenance, end-maintenance, accept; of close set by health-monitor
     label: str = ""  #: of exempt, as are the next three
     check: str = ""
     code: str = ""

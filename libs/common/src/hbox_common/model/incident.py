@@ -39,3 +39,4 @@ class Incident:
     closed: float | None = None
     held_by: tuple[str, ...] = ()  #: what delays the action or the return: breaker, exemption, mute, hand, device-plugin
     why: str = ""  #: one sentence
+    checks: tuple[str, ...] = ()  #: results of the check after the last repair

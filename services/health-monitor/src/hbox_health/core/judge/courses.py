@@ -107,6 +107,7 @@ class Policies:
     verbs: frozenset[Verb] = frozenset()  #: that node-remedy executes
     validator: bool = False  #: whether checks run after a repair; else `validated_s` without a new reason count as one
     validated_s: float = 600.0
+    check_s: float = 600.0  #: what is still bad so long after a repair makes the repair a failure
     cordon: bool = True
     limits: Limits = field(default_factory=Limits)
     policy: Policy = Policy.RESTART  #: of jobs without one

@@ -11,7 +11,7 @@ from .assess import RECOVERY, Context, recovery_finding
 from .burst import judge
 from .finding import Action, Blame, Finding, Scope, Severity
 from .happenings import FactSeen, Found
-from .memory import MOST_BURST, Burst, NodeMemory
+from .memory import MOST_BURST, Burst, Expected, NodeMemory
 from .rules import Rules
 from .snapshot import judge_card
 
@@ -31,6 +31,9 @@ class Assessor:
     rules: Rules
 
     def __call__(self, event: FactSeen, node: NodeMemory, now: float) -> Found | None:
+        if node.accepted is None:
+            profile = self.rules.profile(box_of(node.labels) or node.counted.model)
+            node.expected = Expected(profile.name, profile.cards, profile.nvlinks, profile.ports)
         return found(event, node, self.rules, now)
 
 
@@ -47,7 +50,7 @@ def found(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found 
             return _card(event, node, rules)
         case Check.NVML, "cards":
             node.driver = _major(fact.value.get("driver")) or node.driver
-            return _state(event, *_cards(fact))
+            return _state(event, *_cards(fact, node.accepted))
         case Check.UNITS, _:
             return _state(event, *_units(fact, nvswitch=rules.profile(box_of(node.labels)).nvswitch), wait_s=_boot_wait(fact))
         case Check.AGENT, code if code.partition(":")[0] == "hangs":
@@ -147,8 +150,8 @@ def _port(fact: Fact) -> Finding | None:
     )
 
 
-def _cards(fact: Fact) -> list[Finding]:
-    """Cards that NVML does not count any more."""
+def _cards(fact: Fact, accepted: int | None) -> list[Finding]:
+    """Cards that NVML does not count any more: of this boot's inventory, or of the number with which the node was accepted."""
     listed, inventory = fact.value.get("listed"), fact.value.get("inventory")
     count = fact.value.get("count")
     lost = (
@@ -156,7 +159,7 @@ def _cards(fact: Fact) -> list[Finding]:
         if isinstance(listed, tuple) and isinstance(inventory, tuple)
         else []
     )
-    expected = fact.value.get("expected")
+    expected = fact.value.get("expected", accepted)
     if not lost and not (isinstance(expected, int) and isinstance(count, int) and count < expected):
         return []
     why = f"NVML lists {count} cards" + (f" of {expected}" if expected else "")

@@ -135,6 +135,13 @@ class OperatorCloses:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorAccepts:
+    """The node is complete as it is, although its profile has more."""
+
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True)
 class Exempted:
     exemption: Exemption
 
@@ -166,6 +173,7 @@ Event: TypeAlias = (
     | Remedied
     | HoldersStopped
     | Validated
+    | OperatorAccepts
     | OperatorCloses
     | Exempted
     | ExemptionEnds

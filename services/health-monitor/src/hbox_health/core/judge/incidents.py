@@ -36,6 +36,7 @@ from .happenings import (
     JobsSeen,
     Maintenance,
     NodeSeen,
+    OperatorAccepts,
     OperatorCloses,
     Remedied,
     Tick,
@@ -44,7 +45,8 @@ from .happenings import (
 )
 from .intake import end_reason, replace_source, take
 from .isolation import mute, restrict
-from .memory import MOST_BOOTS, MOST_RECORDS, Memory, NodeMemory
+from .joining import accept, count, joins
+from .memory import MOST_BOOTS, MOST_RECORDS, Counted, Memory, NodeMemory
 from .remedies import act, remedied, validated
 from .sharing import faults, review_cluster
 from .standing import advance, flaps, refused, release_held, silence
@@ -135,6 +137,8 @@ class Incidents:
                     incident.holders, incident.retry_at = [], 0.0
             case OperatorCloses(_, entity, id_):
                 interventions.close(site, entity, id_)
+            case OperatorAccepts():
+                accept(site)
             case Maintenance(_, until, why):
                 interventions.maintain(site, until, why)
 
@@ -193,6 +197,10 @@ class Incidents:
         if not self._same_boot(site, event.boot_id) or event.fact.seq <= node.seq:
             return
         node.seq = event.fact.seq
+        if count(node, event.fact, site.now):
+            self.work.changed.add(site.name)
+            if node.accepted is None or any(incident.state is IncidentState.VALIDATING for incident in node.open.values()):
+                self.work.dirty[site.name] = None
         found = self.assess(event, node, site.now)
         if found is None:
             return
@@ -259,7 +267,7 @@ class Incidents:
 
     def _booted(self, site: Site) -> None:
         node = site.node
-        node.records, node.bursts, node.resetting, node.faults, node.held = {}, {}, {}, [], {}
+        node.records, node.bursts, node.resetting, node.faults, node.held, node.counted = {}, {}, {}, [], {}, Counted()
         for incident in node.open.values():
             if incident.kind == NODE_FAULT and not incident.ticket:
                 node.repairs += [(site.now, Verb.REBOOT, card) for card in incident.cards or [""]]
@@ -295,6 +303,7 @@ class Incidents:
         silence(site)
         flaps(site)
         refused(site)
+        joins(site)
         interventions.end_maintenance(site)
         for key, incident in list(node.open.items()):
             incident.held_by = list(incident.holders)

@@ -54,7 +54,7 @@ class Open:
     ticket: str = ""  #: why only hands help
     holders: list[str] = field(default_factory=list)
     validated_from: float = 0.0
-    passes: int = 0
+    checks: list[str] = field(default_factory=list)  #: results of the check after the last repair
     evicted: dict[str, float] = field(default_factory=dict)  #: job -> deadline of its notice; 0: evicted
     leaving: list[str] = field(default_factory=list)  #: cards that pods have to leave now
     leaving_jobs: list[str] = field(default_factory=list)  #: jobs that have to leave, if only they do: the cards are not sick
@@ -80,6 +80,28 @@ class JobFault:
 
 
 @dataclass(slots=True)
+class Counted:
+    """What the node's agent counted since the boot."""
+
+    cards: list[str] | None = None  #: entities of the cards that NVML lists and that answer; None: not read yet
+    count: int = 0  #: of cards that NVML lists, lost ones included
+    links: dict[str, int | None] = field(default_factory=dict)  #: card -> active NVLinks; None: MIG, or unknown
+    ports: list[str] = field(default_factory=list)  #: compute ports in any state
+    model: str = ""  #: of a card
+    since: float | None = None
+
+
+@dataclass(slots=True)
+class Expected:
+    """What a node of its profile has; None: unknown."""
+
+    profile: str
+    cards: int | None
+    links: int | None  #: of each card
+    ports: int | None
+
+
+@dataclass(slots=True)
 class NodeMemory:
     boot_id: str = ""
     seq: int = 0  #: of the newest fact of this boot; facts count once
@@ -88,6 +110,10 @@ class NodeMemory:
     unit: str = ""
     driver: int | None = None  #: major version
     labels: dict[str, str] = field(default_factory=dict)
+    counted: Counted = field(default_factory=Counted)
+    reads_cards: bool = False  #: whether the agent has ever listed cards
+    expected: Expected | None = None  #: until it is accepted
+    accepted: int | None = None  #: number of cards with which the node joined, or an operator accepted it
     unschedulable: bool = False
     ours: bool = False
     asked: str = ""  #: cordon | uncordon, not yet observed

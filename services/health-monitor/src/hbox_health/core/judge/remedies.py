@@ -307,9 +307,14 @@ def validated(site: Site, event: Validated) -> None:
             continue
         if event.passed:
             incident.reasons = {code: reason for code, reason in incident.reasons.items() if not reason.cured}
-        elif incident.kind == CARD:
-            reset_failed(site, incident)
         else:
-            incident.state, incident.ticket = IncidentState.CONFIRMED, "it is not well after its repair"
-            for reason in incident.reasons.values():
-                reason.cured = False
+            check_failed(site, incident)
+
+
+def check_failed(site: Site, incident: Open) -> None:
+    if incident.kind == CARD:
+        reset_failed(site, incident)
+        return
+    incident.state, incident.ticket = IncidentState.CONFIRMED, "it is not well after its repair"
+    for reason in incident.reasons.values():
+        reason.cured = False

@@ -7,6 +7,7 @@ from .finding import Action, Blame, Finding, Scope, Severity
 from .happenings import Found
 from .intake import replace_source, take
 from .memory import Open
+from .validation import check
 from .work import NODE, NODE_FAULT, Site, code_of, key_of
 
 _SILENT = Finding(
@@ -48,10 +49,7 @@ def advance(site: Site, incident: Open) -> bool:
         if any(not reason.cured and reason.confirmed for reason in incident.reasons.values()):
             incident.state, incident.evicted, incident.notified = IncidentState.CONFIRMED, {}, []
         elif not site.work.policies.validator:
-            if site.now - incident.validated_from >= site.work.policies.validated_s:
-                incident.reasons = {}
-            else:
-                site.due.append(incident.validated_from + site.work.policies.validated_s)
+            check(site, incident)
     if not incident.reasons and not incident.ticket:
         site.work.close(site.name, incident, "its reasons have ended")
         return False

@@ -44,9 +44,10 @@ class Work:
 
     def join(self, key: str, name: str) -> None:
         group = self.memory.groups.setdefault(key, Group())
+        new = name not in group.members
         group.members.setdefault(name, self.now)
         if group.incident is not None:
-            self.dirty[name] = None
+            self.dirty |= dict.fromkeys([name, ""] if new else [name])
             return
         window = self.policies.group_window_s
         recent = [since for since in group.members.values() if self.now - since <= window]
@@ -107,6 +108,7 @@ class Work:
             closed=self.now if closed else None,
             held_by=tuple(dict.fromkeys(incident.held_by)) if not closed else (),
             why=closed or incident.ticket or (worst.why if worst else ""),
+            checks=tuple(incident.checks),
         )
         if value != before:
             incident.published = value = replace(value, changed=self.now)

@@ -1,0 +1,67 @@
+"""The check of what was repaired, by what the node's agent reports after the repair. A node without an agent passes after `validated_s` without a new fault.
+
+A repair is complete when no new fault appeared for `validated_s`, the agent reports, each state that was bad is taken back by its source, and after a reboot or
+a maintenance NVML lists all cards. What is missing is in `held_by`. A state that is still bad `check_s` after a reset, and cards that NVML still does not list,
+are a failed repair; an agent that does not report only delays.
+"""
+
+from dataclasses import dataclass
+
+from hbox_common.model.remedy import Verb
+
+from .courses import MAINTENANCE
+from .memory import Open
+from .remedies import check_failed
+from .work import Site, hold
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    what: str
+    passed: bool | None  #: None: not known yet
+
+
+def check(site: Site, incident: Open) -> None:
+    """Let the incident's reasons end, or its repair fail, or wait."""
+    policies, since = site.work.policies, incident.validated_from
+    found = results(site, incident)
+    incident.checks = [f"{one.what}: {_WORDS[one.passed]}" for one in found]
+    if all(one.passed for one in found):
+        incident.reasons = {}
+        return
+    fails_at = since + max(policies.validated_s, policies.check_s)
+    if site.now >= fails_at and any(one.passed is False for one in found):
+        check_failed(site, incident)
+        return
+    site.due += [since + policies.validated_s, fails_at]
+    for one in found:
+        if not one.passed:
+            hold(incident, f"check: {one.what}")
+    if site.node.unschedulable and not site.node.ours:
+        hold(incident, "hand")
+    if not {incident.entity, *incident.cards}.isdisjoint(site.node.refused):
+        hold(incident, "device-plugin")
+
+
+_WORDS = {True: "passed", False: "failed", None: "unknown"}
+
+
+def results(site: Site, incident: Open) -> list[Result]:
+    node, policies, since = site.node, site.work.policies, incident.validated_from
+    still = False if incident.action_done == Verb.RESET else None  # a boot's states are read anew
+    out = [Result(f"no new fault for {policies.validated_s:.0f} s", site.now >= since + policies.validated_s or None)]
+    if node.agent_seen is not None:
+        out.append(Result("the agent reports", node.agent_seen >= since or None))
+    out += [
+        Result(
+            f"{reason.finding.kind} {reason.finding.code} of {reason.finding.entity} ended", reason.ended is not None or still
+        )
+        for reason in incident.reasons.values()
+        if reason.state and reason.source
+    ]
+    if incident.action_done in (Verb.REBOOT, MAINTENANCE) and node.reads_cards:
+        wanted = {card for card in node.cards if card not in node.parents}
+        listed = wanted.intersection(node.counted.cards or ())
+        what = f"{len(listed)} of {len(wanted)} cards are listed"
+        out.append(Result(what, None if node.counted.cards is None else listed == wanted))
+    return out
