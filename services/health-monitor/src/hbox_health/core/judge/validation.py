@@ -25,7 +25,7 @@ def check(site: Site, incident: Open) -> None:
     """Let the incident's reasons end, or its repair fail, or wait."""
     policies, since = site.work.policies, incident.validated_from
     found = results(site, incident)
-    incident.checks = [f"{one.what}: {_WORDS[one.passed]}" for one in found]
+    incident.checks = [f"{one.what}: {_OUTCOMES[one.passed]}" for one in found]
     if all(one.passed for one in found):
         incident.reasons = {}
         return
@@ -43,7 +43,7 @@ def check(site: Site, incident: Open) -> None:
         hold(incident, "device-plugin")
 
 
-_WORDS = {True: "passed", False: "failed", None: "unknown"}
+_OUTCOMES = {True: "passed", False: "failed", None: "unknown"}
 
 
 def results(site: Site, incident: Open) -> list[Result]:
