@@ -384,6 +384,7 @@ EXAMPLES: tuple[Event, ...] = (
     ),
     HealthReport(
         node=_NODE, boot_id="7d0c1f6e-4b60-4f0a-9a51-0f6d3b0f7a10", agent="a1b2c3d4", log_seq=4812, report_only=("ports",), cards={"GPU-1": 0, "GPU-2": -1},
+        seq=2,
         facts=(
             Fact(
                 1, 1_700_000_000.25, Check.KERNEL_LOG, "gpu:GPU-6a1f0c9e-3a5d-4a51-8c3e-1f2b3c4d5e6f", "154",

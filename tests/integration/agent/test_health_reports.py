@@ -12,6 +12,7 @@ from hbox_agent.health import RESTATED_S
 from hbox_common.bus.streams import LIMITS
 from hbox_common.events import HealthReport, Stream
 from hbox_common.health.report import Fact
+from hbox_common.model import NodeName
 
 from .agent_world import AgentWorld
 from .fake_nvml import FakeNvml, build, with_compiler
@@ -78,6 +79,13 @@ class Seen:
 
     async def facts(self, check: str) -> list[Fact]:
         return [fact for report in await self.reports() for fact in report.facts if fact.check == check]
+
+    async def until_reports(self, right: Callable[[list[HealthReport]], bool]) -> None:
+        async with asyncio.timeout(20):
+            while True:
+                if right(await self.reports()):
+                    return
+                await asyncio.sleep(0.1)
 
     async def until(self, check: str, right: Callable[[list[Fact]], bool]) -> list[Fact]:
         facts: list[Fact] = []
@@ -182,6 +190,33 @@ async def test_all_states_are_published_again_before_the_stream_drops_them(
     async with world.agent(host_root=host.root, readers={"units": {"every_s": 0.2}}):
         facts = await seen.until("units", lambda facts: len(facts) >= 3)
         assert len({repr(fact.value) for fact in facts}) == 1
+
+
+async def test_an_idle_agent_publishes_heartbeats_and_a_restarted_one_continues_after_them(
+    world: AgentWorld, host: Host, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hbox_agent.health.HEARTBEAT_S", 0.5)
+    host.record(XID_48)
+    async with world.agent(host_root=host.root, kernel_log=True):
+        await seen.until("kernel-log", lambda facts: len(facts) == 1)
+        await seen.until_reports(lambda reports: sum(not report.facts for report in reports) >= 3)
+    host.record(XID_48.replace("48", "63"))
+    async with world.agent(host_root=host.root, kernel_log=True):
+        facts = await seen.until("kernel-log", lambda facts: len(facts) >= 2)
+    assert [fact.code for fact in facts] == ["48", "63"]
+    numbers = [fact.seq for report in await seen.reports() for fact in report.facts]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+async def test_the_broker_keeps_a_heartbeat_for_a_minute_and_a_report_for_a_day(
+    world: AgentWorld, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hbox_common.events.health.HEARTBEAT_LASTS_S", 1)
+    report = HealthReport(node=NodeName("n1"), boot_id="boot-1", agent="a", facts=(Fact(1, 0.0, "units", "node", "units", {}),))
+    await world.bus.publish(report, "n1")
+    await world.bus.publish(report.model_copy(update={"facts": (), "seq": 1}), "n1")
+    assert len(await seen.reports()) == 2
+    await seen.until_reports(lambda reports: reports == [report])
 
 
 async def test_only_records_of_the_kernel_count(world: AgentWorld, host: Host, seen: Seen) -> None:

@@ -61,6 +61,16 @@ def test_a_report_that_could_not_be_published_is_published_again_unchanged() -> 
     assert [(fact.seq, fact.code) for fact in facts_of(given, now=2.0)] == [(2, "63")]
 
 
+def test_a_heartbeat_has_no_facts_and_states_where_a_restarted_agent_continues() -> None:
+    given = reports()
+    given.log_seq, given.cards["GPU-a"] = 7, 0
+    given.add([port("ACTIVE"), xid(13)], now=1.0)
+    facts_of(given, now=1.0)
+    beat = given.heartbeat()
+    assert (beat.facts, beat.last_seq, beat.log_seq, beat.cards) == ((), 2, 7, {"GPU-a": 0})
+    assert beat.lasts_s
+
+
 def test_of_a_flood_of_one_event_the_first_are_published_and_the_rest_counted() -> None:
     given = reports()
     given.add([xid(13) for _ in range(5000)], now=1.0)

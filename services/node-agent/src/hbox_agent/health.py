@@ -31,6 +31,11 @@ IDLE_S = 5.0
 #: Seconds between two publications of all states: the stream keeps reports for a day, and a restarted agent continues after the last one.
 RESTATED_S = 6 * 3600.0
 
+#: Seconds without a report after which one without facts is published: health-monitor treats an agent as silent after several of them.
+HEARTBEAT_S = 10.0
+#: For the broker to store a heartbeat; a later one replaces it.
+HEARTBEAT_TIMEOUT_S = 5.0
+
 _BOOT_ID = Path("proc/sys/kernel/random/boot_id")
 
 
@@ -74,9 +79,9 @@ class HealthWatch:
                 return
             await asyncio.sleep(RETRY_S)
         last = found[0].event if found else None
-        if isinstance(last, HealthReport) and last.boot_id == self._boot_id and last.facts:
+        if isinstance(last, HealthReport) and last.boot_id == self._boot_id:
             self.reports = Reports(
-                self._node, self._boot_id, self._agent, seq=last.facts[-1].seq, log_seq=last.log_seq, cards=last.cards
+                self._node, self._boot_id, self._agent, seq=last.last_seq, log_seq=last.log_seq, cards=last.cards
             )
 
     def add(self, check: Check, reader: Reader, rule: ReaderRule) -> Schedule:
@@ -147,13 +152,13 @@ class HealthWatch:
         self.observe([Observation(Check.AGENT, NODE, f"hangs:{check.value}", value, text)])
 
     async def _publish(self) -> NoReturn:
-        problem, restated_at = "", monotonic_s()
+        problem, restated_at, published_at = "", monotonic_s(), monotonic_s()
         while True:
             if monotonic_s() - restated_at >= RESTATED_S:
                 self.reports.restate()
                 restated_at = monotonic_s()
             try:
-                async with asyncio.timeout(IDLE_S):
+                async with asyncio.timeout(min(IDLE_S, max(0.0, published_at + HEARTBEAT_S - monotonic_s()))):
                     await self._changed.wait()
                 await asyncio.sleep(GATHER_S)
             except TimeoutError:
@@ -164,9 +169,15 @@ class HealthWatch:
                     await self._bus.publish(report, self._node)
                     self.reports.published()
                     metrics.REPORTS.inc()
-                    problem = ""
+                    problem, published_at = "", monotonic_s()
                 except HBoxError as e:
                     if str(e) != problem:
                         log.warning("%s: the report on health is not published yet: %s", self._node, e)
                     problem = str(e)
                     await asyncio.sleep(RETRY_S)
+            if monotonic_s() - published_at >= HEARTBEAT_S:
+                published_at = monotonic_s()
+                try:
+                    await self._bus.publish(self.reports.heartbeat(), self._node, timeout_s=HEARTBEAT_TIMEOUT_S)
+                except HBoxError as e:
+                    log.info("%s: a heartbeat was not published: %s", self._node, e)

@@ -44,7 +44,7 @@ class Publisher:
             message_id=message_id or event.own_id or new_id(),
             traceparent=traceparent,
             timeout_s=timeout_s,
-            closes=event.closes,
+            lasts_s=CLOSED_S if event.closes else event.lasts_s,
         )
 
     async def publish_raw(
@@ -55,9 +55,9 @@ class Publisher:
         message_id: str,
         traceparent: str = "",
         timeout_s: float = 30.0,
-        closes: bool = False,
+        lasts_s: int = 0,
     ) -> None:
-        """Return when JetStream has stored a body that `encode` made. `closes`: see `Event.closes`.
+        """Return when JetStream has stored a body that `encode` made. `lasts_s`: see `Event.lasts_s`.
 
         Raises InvalidRequest if it can never be stored, ValueError for keys that do not fit, Unavailable after `timeout_s`: the outcome is unknown then, and
         the caller may retry with the same `message_id`.
@@ -69,8 +69,8 @@ class Publisher:
         traceparent = traceparent or current_traceparent()
         header = headers(type_, source=self._source, message_id=message_id, now=wall_s(), traceparent=traceparent)
         header["Nats-Expected-Stream"] = type_.about.stream.value
-        if closes:
-            header["Nats-TTL"] = f"{CLOSED_S}s"
+        if lasts_s:
+            header["Nats-TTL"] = f"{lasts_s}s"
         await self._until_stored(subject, body, header, timeout_s)
         metrics.published(type_).inc()
         metrics.PUBLISH_S.observe(monotonic_s() - started)

@@ -39,6 +39,7 @@ CLOSED_S = DAY_S
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of one stream. `last_value`: one message per subject, and new messages are rejected when the stream is full; otherwise the oldest are dropped.
+    `ttl`: single messages may end earlier (`Event.lasts_s`).
     `memory`: a broker that restarts loses its messages; for data that is obsolete after a minute and can be recovered from its source (ADR 9)."""
 
     stream: Stream
@@ -46,6 +47,7 @@ class Limits:
     max_age_s: int  #: 0 = for ever
     max_bytes: int
     last_value: bool = False
+    ttl: bool = False
     memory: bool = False
 
 
@@ -62,7 +64,13 @@ LIMITS: dict[Stream, Limits] = {
         Limits(Stream.EVENTS, "what integrators and people read", 7 * DAY_S, 2 * GIB),
         Limits(Stream.CLOUD_EVENTS, "public events as CloudEvents in JSON", 7 * DAY_S, 2 * GIB),
         Limits(Stream.INCIDENTS, "incidents of node health, as they change; the truth is health-monitor", 30 * DAY_S, GIB),
-        Limits(Stream.REPORTS, "facts about nodes' health that their agents read; the truth is the node", DAY_S, 512 * MIB),
+        Limits(
+            Stream.REPORTS,
+            "facts about nodes' health that their agents read; the truth is the node",
+            DAY_S,
+            512 * MIB,
+            ttl=True,
+        ),
         Limits(Stream.DEAD, "messages that a consumer could not process", 28 * DAY_S, GIB),
     )
 }
@@ -96,7 +104,7 @@ def config_of(stream: Stream, replicas: int = 1) -> dict[str, Any]:
         "duplicate_window": DUPLICATE_WINDOW_S * 10**9,
         "deny_delete": True,  # no client deletes single messages of a history
         "allow_direct": True,
-        "allow_msg_ttl": limits.last_value,
+        "allow_msg_ttl": limits.last_value or limits.ttl,  # closing messages of last values end after CLOSED_S
     }
 
 

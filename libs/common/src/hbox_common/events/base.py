@@ -103,6 +103,11 @@ class Event(BaseModel):
         return False
 
     @property
+    def lasts_s(self) -> int:
+        """Seconds for which the broker keeps the message; 0: as long as its stream keeps messages."""
+        return 0
+
+    @property
     def own_id(self) -> str:
         """The message id that the event itself determines; empty: the publisher chooses one."""
         return ""

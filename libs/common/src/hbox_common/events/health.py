@@ -10,10 +10,13 @@ from hbox_common.model.sickhardware import SickPolicy
 
 from .base import About, Event, Stream, register
 
+HEARTBEAT_LASTS_S = 60
+
 
 @register
 class HealthReport(Event):
-    """Facts that a node's agent read since its last report. A reader refuses a report whose `node` is not its subject's node."""
+    """Facts that a node's agent read since its last report. One without facts is a heartbeat: the agent runs and has nothing new. A reader refuses a report
+    whose `node` is not its subject's node."""
 
     about: ClassVar = About("hbox.v1.health.report.{node}", Stream.REPORTS, ("node-agent",), ("health-monitor", "cli"))
     node: NodeName
@@ -25,6 +28,16 @@ class HealthReport(Event):
     cards: dict[
         str, int
     ] = {}  #: NVML's last index of each card of this boot by uuid, -1 of one that is listed no more; a restarted agent continues with it
+    seq: int = 0  #: of a heartbeat: the number of the last fact before it; a restarted agent continues after it
+
+    @property
+    def last_seq(self) -> int:
+        return self.facts[-1].seq if self.facts else self.seq
+
+    @property
+    def lasts_s(self) -> int:
+        """A heartbeat is obsolete when the next one is published, and many agents publish them."""
+        return 0 if self.facts else HEARTBEAT_LASTS_S
 
     @property
     def own_id(self) -> str:

@@ -158,6 +158,13 @@ class Reports:
         assert self._open is not None
         self._seq, self._open = self._open.facts[-1].seq, None
 
+    def heartbeat(self) -> HealthReport:
+        """A report without facts."""
+        return HealthReport(
+            node=self._node, boot_id=self._boot_id, agent=self._agent, facts=(), report_only=self.report_only,
+            log_seq=self._covered, cards=dict(self.cards), seq=self._seq,
+        )  # fmt: skip
+
     def restate(self) -> None:
         """Publish all states again when they are next read."""
         self._stated.clear()
