@@ -49,6 +49,14 @@ MATRIX: Mapping[str, Sequence[str]] = {
         "nats.agentsByNode=true",
     ),
     "kernel log": ("services.node-agent.enabled=true", "services.node-agent.kernelLog.enabled=true"),
+    "remedies": (
+        "services.node-remedy.enabled=true",
+        "services.node-remedy.settings.verbs.reset.most=4",
+        "services.node-remedy.settings.verbs.reboot.mode=dry-run",
+        "services.node-remedy.settings.verbs.acs-off.mode=off",
+        "nats.tls.secret=broker-tls",
+        "nats.tls.clientSecret=services-tls",
+    ),
     "NVML": (
         "services.node-agent.enabled=true",
         "services.node-agent.nvml.enabled=true",
@@ -80,7 +88,7 @@ MATRIX: Mapping[str, Sequence[str]] = {
         "fabric.export=true",
     ),
     "files": ("policy=actions: allocate", "pools=pools: []"),
-    "devices": ("deviceConfig=nvidia: null", "services.node-agent.enabled=true"),
+    "devices": ("deviceConfig=nvidia: null", "services.node-agent.enabled=true", "services.node-remedy.enabled=true"),
     "all that is off": (
         "admission.enabled=false",
         "userRoles.aggregate=false",

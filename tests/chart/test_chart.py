@@ -27,10 +27,13 @@ from hbox_cli.services import ALONE, ON_NODES, PAIRED, REPLICATED, SERVICES
 from hbox_common.bus import find_binary, write_config
 from hbox_common.bus.users import users
 from hbox_common.kube import NAMESPACES, SECRETS, KubeClient
+from hbox_common.model.remedy import Verb
 from hbox_common.model.shards import Shards, lease_of
 from hbox_common.runtime import load
 from hbox_common.runtime.certificate import Certificate
+from hbox_health.settings import HealthSettings
 from hbox_jobs.settings import JobControllerSettings
+from hbox_remedy.settings import Mode, RemedySettings
 from hbox_sandbox.api.server import ApiServer
 from hbox_scheduler.settings import SchedulerSettings
 
@@ -44,13 +47,14 @@ CONSOLE = "hbox-console"
 #: ClusterRoles for users, not for services.
 USER_ROLES = ("hbox-view", "hbox-edit", "hbox-queue-reader")
 AGENT = "DaemonSet/hbox-node-agent"
+REMEDY = "DaemonSet/hbox-node-remedy"
 EVERY = pytest.mark.parametrize("name", MATRIX)
 
 
 @EVERY
 def test_every_pod_runs_where_pod_security_is_restricted(name: str) -> None:
     for who, _, spec in pods(name):
-        if who == AGENT:
+        if who in (AGENT, REMEDY):
             continue
         pod = spec["securityContext"]
         assert (pod["runAsNonRoot"], pod["runAsUser"]) == (True, 65532), who
@@ -150,6 +154,68 @@ def test_agents_share_a_key_where_tokens_name_no_node() -> None:
     assert "--agents-by-node" not in command
 
 
+@EVERY
+def test_only_node_remedy_is_privileged_and_only_where_it_is_enabled(name: str) -> None:
+    remedies = "services.node-remedy.enabled=true" in MATRIX[name]
+
+    def privileged(spec: Mapping[str, Any]) -> bool:
+        containers = (*spec["containers"], *spec.get("initContainers", ()))
+        return "hostPID" in spec or any(one["securityContext"].get("privileged") for one in containers)
+
+    found = [who for who, _, spec in pods(name) if privileged(spec)]
+    assert found == ([REMEDY] if remedies else [])
+    assert ("node-remedy" in [one["metadata"]["name"] for one in of(name, "ServiceAccount")]) == remedies
+
+
+def test_node_remedy_has_the_rights_of_its_table() -> None:
+    """services/node-remedy/README.md#rights."""
+    [[_, _, spec]] = [found for found in pods("remedies") if found[0] == REMEDY]
+    [container] = spec["containers"]
+    assert container["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True}
+    assert {"hostPID", "hostNetwork", "hostIPC"} & set(spec) == {"hostPID"}
+    assert {v["hostPath"]["path"] for v in spec["volumes"] if "hostPath" in v} == {"/var/lib/hbox/remedy"}
+    assert {m["name"] for m in container["volumeMounts"] if not m.get("readOnly")} == {"tmp", "state"}
+    assert spec["nodeSelector"] == {"hbox.io/remedy": "true"}
+    assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("node-remedy", False)
+    bound = [s["name"] for one in of("remedies", "ClusterRoleBinding", "RoleBinding") for s in one["subjects"]]
+    assert "node-remedy" not in bound
+    [bus] = [volume["projected"]["sources"] for volume in spec["volumes"] if volume["name"] == "bus"]
+    assert bus == [{"serviceAccountToken": {"path": "token", "audience": "hbox-bus", "expirationSeconds": 3600}}]
+    [callout] = [one for one in of("remedies", "Deployment") if one["metadata"]["name"] == "hbox-callout"]
+    command = callout["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command[-2:] == ["--remedy-account", f"{NAMESPACE}:node-remedy"]
+    assert "--remedy-account" not in str(objects("node agents"))
+
+
+def test_verbs_that_node_remedy_executes_are_the_ones_that_health_monitor_decides(tmp_path: Path) -> None:
+    [text] = [c["data"]["hbox.yaml"] for c in of("remedies", "ConfigMap") if c["metadata"]["name"] == "hbox-settings"]
+    (tmp_path / "hbox.yaml").write_text(text)
+    read = {name: load(chart.SETTINGS[name], name, {"HBOX_CONFIG": str(tmp_path / "hbox.yaml")}) for name in chart.SETTINGS}
+    health, remedy = read["health-monitor"], read["node-remedy"]
+    assert isinstance(health, HealthSettings)
+    assert isinstance(remedy, RemedySettings)
+    assert health.remedies == "reboot,reset"
+    assert (remedy.rule(Verb.RESET).most, remedy.rule(Verb.ACS_OFF).mode, remedy.enter[0]) == (4, Mode.OFF, "nsenter")
+    own = template("services.node-remedy.enabled=true", "services.health-monitor.settings.remedies=reset").stdout
+    assert "remedies: reset" in own
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("nats.agentsByNode=false", "the broker has to admit it by the token of its pod"),
+        ("nats.closed=false", "the broker has to admit it by the token of its pod"),
+        ("services.node-remedy.nodeSelector=null", "has to name the label"),
+        ("services.node-remedy.settings.verbs.format.mode=on", "verbs"),
+        ("services.node-remedy.settings.enter={sh}", "enter"),
+    ],
+)
+def test_node_remedy_is_not_rendered_with_more_rights_than_its_nodes(value: str, message: str) -> None:
+    refused = template("services.node-remedy.enabled=true", value)
+    assert refused.returncode != 0
+    assert message in refused.stderr
+
+
 def test_agents_see_nvidias_cards_only_where_that_is_said() -> None:
     [[_, _, plain]] = [found for found in pods("node agents") if found[0] == AGENT]
     assert "runtimeClassName" not in plain
@@ -247,7 +313,7 @@ def test_every_service_is_told_the_same_of_devices() -> None:
     path = yaml.safe_load(settings["data"]["hbox.yaml"])["device_config"]
     services = [*of("devices", "Deployment"), *of("devices", "DaemonSet")]
     services = [service for service in services if service["metadata"]["name"] != "hbox-callout"]
-    assert len(services) == 8
+    assert len(services) == 9
     for service in services:
         template = service["spec"]["template"]
         [container] = template["spec"]["containers"]
@@ -256,7 +322,8 @@ def test_every_service_is_told_the_same_of_devices() -> None:
         assert f"{mounts['devices']}/device-config.yaml" == path
         assert volumes["devices"] == "hbox-devices"
     before = of("node agents", "DaemonSet")[0]["spec"]["template"]["metadata"]["annotations"]["checksum/settings"]
-    assert services[-1]["spec"]["template"]["metadata"]["annotations"]["checksum/settings"] != before, "it is read at the start"
+    [agent] = [service for service in services if service["metadata"]["name"] == "hbox-node-agent"]
+    assert agent["spec"]["template"]["metadata"]["annotations"]["checksum/settings"] != before, "it is read at the start"
 
 
 #: The one right that is given where the operator asks for it alone.

@@ -105,12 +105,12 @@ imagePullSecrets:
 {{- list "topology-collector" "job-controller" "scheduler-core" "quota-ledger" "binder" "health-monitor" "node-agent" "console" "hbox-cli" "hbox-orders" "admin" "callout" | toYaml -}}
 {{- end -}}
 
-{{/* true: the broker admits each agent by the token of its pod, for its own node only. The API server names the node from Kubernetes 1.30 on. */}}
+{{/* true: the broker admits each agent and node-remedy by the token of its pod, for its own node only. The API server names the node from Kubernetes 1.30 on. */}}
 {{- define "hbox.agentsByNode" -}}
 {{- $users := ne (include "hbox.busSecrets" .) "" -}}
 {{- if and .Values.nats.agentsByNode (not (and $users (include "hbox.natsUrl" .))) }}{{ fail "nats.agentsByNode: the broker needs users: nats.closed, and for a broker of your own nats.usersPrefix and nats.externalUrl" }}{{ end -}}
 {{- $usual := and .Values.nats.enabled $users (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) -}}
-{{- and (index .Values.services "node-agent").enabled (ternary $usual .Values.nats.agentsByNode (kindIs "invalid" .Values.nats.agentsByNode)) -}}
+{{- and (or (index .Values.services "node-agent").enabled (index .Values.services "node-remedy").enabled) (ternary $usual .Values.nats.agentsByNode (kindIs "invalid" .Values.nats.agentsByNode)) -}}
 {{- end -}}
 
 {{/* Readers, as words of a command. */}}
@@ -144,6 +144,13 @@ imagePullSecrets:
 {{- $names | toYaml -}}
 {{- end -}}
 
+{{/* Verbs that node-remedy executes, or reports as a dry run. */}}
+{{- define "hbox.verbs" -}}
+{{- $verbs := list -}}
+{{- range $verb, $rule := dig "settings" "verbs" (dict) . }}{{ if ne (get $rule "mode") "off" }}{{ $verbs = append $verbs $verb }}{{ end }}{{ end -}}
+{{- $verbs | join "," -}}
+{{- end -}}
+
 {{/* The settings file of all services. */}}
 {{- define "hbox.settings" -}}
 {{- $all := deepCopy .Values.settings -}}
@@ -153,6 +160,9 @@ imagePullSecrets:
 {{- range $name, $service := .Values.services -}}
 {{- $own := deepCopy (default dict $service.settings) -}}
 {{- if eq $name "node-agent" }}{{ $_ := set $own "kubelet_root" $service.kubeletRoot }}{{ if $service.kubeletConfig }}{{ $_ := set $own "kubelet_config" "/host/kubelet-config/config.yaml" }}{{ end }}{{ $nvml := default dict $service.nvml }}{{ if $nvml.enabled }}{{ $_ := set $own "nvml" true }}{{ if $nvml.folder }}{{ $_ := set $own "nvml_library" "/host/nvml" }}{{ end }}{{ end }}{{ if (default dict $service.kernelLog).enabled }}{{ $_ := set $own "kernel_log" true }}{{ end }}{{ end -}}
+{{- if and (eq $name "node-remedy") $service.enabled }}{{ $_ := set $own "enter" (list "nsenter" "--target" "1" "--mount" "--uts" "--ipc" "--net" "--") }}{{ end -}}
+{{- $remedy := index $.Values.services "node-remedy" -}}
+{{- if and (eq $name "health-monitor") $remedy.enabled (not (hasKey $own "remedies")) }}{{ $_ := set $own "remedies" (include "hbox.verbs" $remedy) }}{{ end -}}
 {{- if eq $name "admission" }}{{ if $.Values.sizes }}{{ $_ := set $own "sizes_file" "/etc/hbox/sizes/sizes.yaml" }}{{ end -}}
 {{- with (index $.Values.services "job-controller").settings }}{{ if and .scheduler_names (not (hasKey $own "scheduler_names")) }}{{ $_ := set $own "scheduler_names" .scheduler_names }}{{ end }}{{ end }}{{ end -}}
 {{- if has $name (list "scheduler-core" "quota-ledger") }}{{ if $.Values.policy }}{{ $_ := set $own "scheduler_conf" "/etc/hbox/files/volcano-scheduler.conf" }}{{ end }}{{ end -}}

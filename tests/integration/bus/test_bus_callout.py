@@ -10,18 +10,23 @@ import pytest
 
 from hbox_common.brokerkeys import keep, new_account_seed, public_account_key
 from hbox_common.bus import Access, Bus, EmbeddedServer, connection
-from hbox_common.bus.callout import AT_ONCE, AUDIENCE, NODE_EXTRA, Callout, reviewed_node
+from hbox_common.bus.callout import AT_ONCE, AUDIENCE, NODE_EXTRA, Callout, Reviewed, reviewed
 from hbox_common.bus.connection import Connection
 from hbox_common.bus.errors import NotPermitted
-from hbox_common.bus.users import ADMIN, AGENT, CALLOUT, agent_of, agent_user, users
+from hbox_common.bus.users import ADMIN, AGENT, CALLOUT, REMEDY, agent_of, agent_user, remedy_user, users
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import REGISTRY, HealthReport, NodeDevicesChanged, Stream, token_of
+from hbox_common.events import REGISTRY, HealthReport, NodeDevicesChanged, RemediesDecided, RemedyObserved, Stream, token_of
 from hbox_common.model import NodeDevices, NodeName
+from hbox_common.model.remedy import Decision, Outcome, Verb
 
 from ...waiting import until
 
-#: Nodes by token: what an API server would answer.
-NODES = {"token-1": "node-1", "token-2": "node-2"}
+#: Pods by token, as an API server reviews them.
+PODS = {
+    "token-1": Reviewed(AGENT, "node-1"),
+    "token-2": Reviewed(AGENT, "node-2"),
+    "remedy-1": Reviewed(REMEDY, "node-1"),
+}
 
 
 #: Tokens whose next review fails.
@@ -49,22 +54,22 @@ async def server(tmp_path: Path, seeds: Path, issuer: str) -> AsyncIterator[Embe
         yield server
 
 
-async def reviewed(token: str) -> str:
+async def review(token: str) -> Reviewed:
     if token in unavailable:
         unavailable.remove(token)
         raise Unavailable("the API server does not answer")
     if token == HANGING:
         await asyncio.Event().wait()
-    if token not in NODES:
+    if token not in PODS:
         raise InvalidRequest("the API server does not accept its token")
-    return NODES[token]
+    return PODS[token]
 
 
 @asynccontextmanager
 async def answering(server: EmbeddedServer, seeds: Path, issuer: str) -> AsyncIterator[None]:
     access = Access(seed=seeds / f"{CALLOUT}.nk")
     async with Connection.open(server.url, name=CALLOUT, instance="1", access=access) as connected:
-        task = asyncio.create_task(Callout(issuer, reviewed).run(connected))
+        task = asyncio.create_task(Callout(issuer, review).run(connected))
         await connected.flush()
         try:
             yield
@@ -96,6 +101,41 @@ async def test_an_agent_with_a_token_publishes_about_its_own_node_only(
             for foreign in (devices(node), HealthReport(node=NodeName(node), boot_id="b", agent="a", facts=())):
                 with pytest.raises(NotPermitted):
                     await bus.publish(foreign, node, timeout_s=2)
+
+
+async def test_node_remedy_with_a_token_publishes_results_of_its_own_node_only(
+    server: EmbeddedServer, seeds: Path, issuer: str, tmp_path: Path
+) -> None:
+    decision = Decision("i1", "node", Verb.REBOOT, 1, 2e9)
+
+    def observed(node: str) -> RemedyObserved:
+        return RemedyObserved(node=NodeName(node), boot_id="b", decision=decision, outcome=Outcome.DONE)
+
+    decided = RemediesDecided(node=NodeName("node-1"), boot_id="b", decisions=(decision,))
+    token = tmp_path / "token"
+    token.write_text("remedy-1")
+    async with (
+        answering(server, seeds, issuer),
+        Bus.connect(
+            server.url, name=REMEDY, instance="1", access=Access(token=token), user=remedy_user("node-1"), ensure=False
+        ) as bus,
+    ):
+        await bus.publish(observed("node-1"), "node-1")
+        for foreign, node in ((observed("node-2"), "node-2"), (decided, "node-1"), (devices("node-1"), "node-1")):
+            with pytest.raises(NotPermitted):
+                await bus.publish(foreign, node, timeout_s=2)
+
+
+async def test_an_agent_decides_and_reports_no_remedy(server: EmbeddedServer, seeds: Path, issuer: str, tmp_path: Path) -> None:
+    decision = Decision("i1", "node", Verb.REBOOT, 1, 2e9)
+    node = NodeName("node-1")
+    async with answering(server, seeds, issuer), agent(server, tmp_path, "node-1", "token-1") as bus:
+        for foreign in (
+            RemediesDecided(node=node, boot_id="b", decisions=(decision,)),
+            RemedyObserved(node=node, boot_id="b", decision=decision, outcome=Outcome.DONE),
+        ):
+            with pytest.raises(NotPermitted):
+                await bus.publish(foreign, "node-1", timeout_s=2)
 
 
 async def test_the_key_of_all_agents_admits_none_where_tokens_do(
@@ -238,6 +278,9 @@ ACCEPTED = {
 }
 
 
+ACCOUNTS = {"hbox-system:node-agent": AGENT, "hbox-system:node-remedy": REMEDY}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -247,13 +290,21 @@ ACCEPTED = {
         ({"audiences": None}, "does not accept"),
         (
             {"user": {**USER, "username": "system:serviceaccount:ml:node-agent"}},
-            "not of the agents' service account",
+            "not of the service account",
         ),
+        ({"user": {**USER, "username": "hbox-system:node-agent"}}, "not of the service account"),
         ({"user": {**USER, "extra": {}}}, "names no node"),
         ({"user": {**USER, "extra": {NODE_EXTRA: ["node-1", "node-2"]}}}, "names no node"),
     ],
 )
-def test_a_review_admits_only_agents_of_one_node(changes: dict[str, object], message: str) -> None:
-    assert reviewed_node(ACCEPTED, account="hbox-system:node-agent") == "node-1"
+def test_a_review_admits_only_pods_of_the_programs_on_one_node(changes: dict[str, object], message: str) -> None:
+    assert reviewed(ACCEPTED, accounts=ACCOUNTS) == Reviewed(AGENT, "node-1")
     with pytest.raises(InvalidRequest, match=message):
-        reviewed_node({**ACCEPTED, **changes}, account="hbox-system:node-agent")
+        reviewed({**ACCEPTED, **changes}, accounts=ACCOUNTS)
+
+
+def test_the_service_account_decides_which_program_a_pod_is() -> None:
+    remedy = {**ACCEPTED, "user": {**USER, "username": "system:serviceaccount:hbox-system:node-remedy"}}
+    assert reviewed(remedy, accounts=ACCOUNTS) == Reviewed(REMEDY, "node-1")
+    with pytest.raises(InvalidRequest, match="not of the service account hbox-system:node-agent"):
+        reviewed(remedy, accounts={"hbox-system:node-agent": AGENT})

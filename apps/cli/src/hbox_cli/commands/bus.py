@@ -224,6 +224,7 @@ async def _kept(client: "KubeClient", path: str, wanted: Mapping[str, Callable[[
     help="Folder with two files: seed, of the broker's user callout, and issuer, of the account's key.",
 )
 @click.option("--account", required=True, metavar="NAMESPACE:NAME", help="Service account of the agents.")
+@click.option("--remedy-account", metavar="NAMESPACE:NAME", help="Service account of node-remedy [it is not admitted].")
 @click.option(
     "--ca",
     envvar="HBOX_NATS_CA",
@@ -250,6 +251,7 @@ def callout_(
     nats_url: str,
     keys: Path,
     account: str,
+    remedy_account: str | None,
     ca: Path | None,
     certificate: Path | None,
     key: Path | None,
@@ -258,17 +260,18 @@ def callout_(
     kubeconfig: Path | None,
 ) -> None:
     """Admit agents to the broker, until interrupted: the API server reviews the token of each and names its node, and the agent may publish about
-    that node only. The Helm chart runs it as a Deployment."""
+    that node only; so are node-remedy's. The Helm chart runs it as a Deployment."""
     from hbox_common.brokerkeys import read_account_seed  # noqa: PLC0415
     from hbox_common.bus import Access  # noqa: PLC0415
-    from hbox_common.bus.callout import AUDIENCE, Callout, reviewed_node  # noqa: PLC0415
+    from hbox_common.bus.callout import AUDIENCE, Callout, Reviewed, reviewed  # noqa: PLC0415
     from hbox_common.bus.connection import Connection  # noqa: PLC0415
-    from hbox_common.bus.users import CALLOUT  # noqa: PLC0415
+    from hbox_common.bus.users import AGENT, CALLOUT, REMEDY  # noqa: PLC0415
     from hbox_common.kube import TOKEN_REVIEWS, KubeClient  # noqa: PLC0415
     from hbox_common.runtime import Health, HealthServer  # noqa: PLC0415
 
     access = Access(seed=keys / "seed", ca=ca, certificate=certificate, key=key)
     issuer = read_account_seed(keys / ISSUER)
+    accounts = {account: AGENT} | ({remedy_account: REMEDY} if remedy_account else {})
 
     async def serve() -> None:
         health = Health("callout")
@@ -290,7 +293,7 @@ def callout_(
                         on_bus.bad("NATS cannot be reached")
                     await asyncio.sleep(1)
 
-            async def review(token: str) -> str:
+            async def review(token: str) -> Reviewed:
                 body = {
                     "apiVersion": "authentication.k8s.io/v1",
                     "kind": "TokenReview",
@@ -302,7 +305,7 @@ def callout_(
                     on_kube.bad(str(e) or "the API server does not review tokens in time")
                     raise
                 on_kube.ok()
-                return reviewed_node(answer.get("status") or {}, account=account)
+                return reviewed(answer.get("status") or {}, accounts=accounts)
 
             notify("agents are admitted by the tokens of their pods")
             await asyncio.gather(watch(), Callout(issuer, review).run(connection))

@@ -26,10 +26,11 @@ from hbox_console.settings import ConsoleSettings
 from hbox_health.settings import HealthSettings
 from hbox_jobs.settings import JobControllerSettings
 from hbox_ledger.settings import LedgerSettings
+from hbox_remedy.settings import RemedySettings
 from hbox_scheduler.settings import SchedulerSettings
 from hbox_topology.settings import TopologySettings
 
-from ..services import ALONE, ON_NODES, PAIRED, REPLICATED
+from ..services import ALONE, ON_NODES, PAIRED, REPAIRING, REPLICATED
 
 SETTINGS: Mapping[str, type[Settings]] = {
     "topology-collector": TopologySettings,
@@ -39,6 +40,7 @@ SETTINGS: Mapping[str, type[Settings]] = {
     "binder": BinderSettings,
     "health-monitor": HealthSettings,
     "node-agent": AgentSettings,
+    "node-remedy": RemedySettings,
     "console": ConsoleSettings,
     "admission": AdmissionSettings,
 }
@@ -86,6 +88,8 @@ DECIDED = frozenset(
         "nvml_library",
         "kernel_log",
         "host_root",
+        "state",
+        "enter",
         "record",
         "shards",
         "shard",
@@ -168,8 +172,9 @@ def _service(name: str) -> dict[str, Any]:
         ),
         "kernelLog": _closed("the kernel's log, read by the agent with CAP_SYSLOG", enabled=_BOOLEAN),
     }
+    where = on_nodes if name in ON_NODES else {"enabled": _BOOLEAN} if name in REPAIRING else replicas
     return _closed(
-        **(on_nodes if name in ON_NODES else replicas),
+        **where,
         resources=_or_null(_MAP),
         settings=_settings(SETTINGS[name], without=DECIDED),
         nodeSelector=_STRINGS,

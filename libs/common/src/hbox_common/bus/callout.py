@@ -1,4 +1,4 @@
-"""The broker's authorization callout: admits agents by the tokens of their pods, each with permissions for its own node.
+"""The broker's authorization callout: admits programs on nodes (AGENT, REMEDY) by the tokens of their pods, each with permissions for its own node.
 
 nats-server asks on `$SYS.REQ.USER.AUTH` about every client that has no key of its file, and takes an answer that the issuer's key signs (NATS ADR-26).
 Questions and answers are JWTs with signatures of nkeys. Only the server can publish on that subject: no user's permissions include it.
@@ -26,7 +26,7 @@ from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.model.bounds import is_name
 
 from .connection import Connection
-from .users import CALLOUT_SUBJECT, Permissions, agent_of, agent_user
+from .users import CALLOUT_SUBJECT, Permissions, of_node
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,17 @@ WAITING, WAITING_OF_HOST = 1024, 4
 #: Seconds between two warnings about clients that are not admitted.
 WARNED_S = 1.0
 
-#: A token's node. Raises InvalidRequest where the token gives no right to any, Unavailable.
-Review = Callable[[str], Awaitable[str]]
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """The pod of a token: its program, AGENT or REMEDY, and its node."""
+
+    program: str
+    node: str
+
+
+#: Raises InvalidRequest where the token is none of such a pod, Unavailable.
+Review = Callable[[str], Awaitable[Reviewed]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +113,12 @@ class Callout:
 
     async def _outcome(self, question: _Question) -> Mapping[str, str]:
         try:
-            node = await self._node(question.token)
+            pod = await self._reviewed(question.token)
         except InvalidRequest as e:
             self._not_admitted(question, str(e))
             return {"error": str(e)}
-        log.info("the agent of node %s is admitted from %s", node, question.host)
-        return {"jwt": self._user(question.user, node)}
+        log.info("%s of node %s is admitted from %s", pod.program, pod.node, question.host)
+        return {"jwt": self._user(question.user, pod)}
 
     def _not_admitted(self, question: _Question, why: str) -> None:
         """Any pod may try as often as it likes, so most lines are left out."""
@@ -118,21 +127,20 @@ class Callout:
             log.warning("a client at %s is not admitted: %s (%d since the last line)", question.host, why, self._unwarned)
             self._warned_at, self._unwarned = monotonic_s(), 0
 
-    async def _node(self, token: str) -> str:
+    async def _reviewed(self, token: str) -> Reviewed:
         if not token:
             raise InvalidRequest("it has neither a key nor a token")
         if not token.isascii() or not token.isprintable():
             raise InvalidRequest("its token is malformed")
-        node = await self._review(token)
-        if not is_name(node):
+        pod = await self._review(token)
+        if not is_name(pod.node):
             raise InvalidRequest("its token names no node")
-        return node
+        return pod
 
-    def _user(self, user: str, node: str) -> str:
-        rights = {"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1, **_permissions(agent_of(node))}
-        return self._signed(
-            {"sub": user, "aud": "$G", "name": agent_user(node), "exp": int(wall_s()) + LASTS_S, "nats": rights}
-        )
+    def _user(self, user: str, pod: Reviewed) -> str:
+        name, permissions = of_node(pod.program, pod.node)
+        rights = {"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1, **_permissions(permissions)}
+        return self._signed({"sub": user, "aud": "$G", "name": name, "exp": int(wall_s()) + LASTS_S, "nats": rights})
 
     def _response(self, question: _Question, outcome: Mapping[str, str]) -> bytes:
         claims = {
@@ -149,21 +157,22 @@ class Callout:
         return f"{text}.{_base64(account_signature(self._issuer, text.encode()))}"
 
 
-def reviewed_node(status: Mapping[str, Any], *, account: str) -> str:
-    """The node that a TokenReview's status names. `account`: NAMESPACE:NAME of the agents' service account. Raises InvalidRequest."""
+def reviewed(status: Mapping[str, Any], *, accounts: Mapping[str, str]) -> Reviewed:
+    """The pod that a TokenReview's status names. `accounts`: AGENT or REMEDY by service account, NAMESPACE:NAME. Raises InvalidRequest."""
     user = status.get("user") or {}
     if status.get("authenticated") is not True or AUDIENCE not in (status.get("audiences") or ()):
         raise InvalidRequest("the API server does not accept its token: it is wrong, expired or for another audience")
     name = user.get("username")
-    if name != f"system:serviceaccount:{account}":
-        raise InvalidRequest(f"its token is of {name}, not of the agents' service account {account}")
+    programs = {f"system:serviceaccount:{account}": program for account, program in accounts.items()}
+    if name not in programs:
+        raise InvalidRequest(f"its token is of {name}, not of the service account {' or '.join(accounts)}")
     nodes: Sequence[Any] = (user.get("extra") or {}).get(NODE_EXTRA) or ()
     if len(nodes) != 1:
         raise InvalidRequest(
             "the API server names no node with its token",
             hint="this takes Kubernetes 1.30 or later; else set nats.agentsByNode=false",
         )
-    return str(nodes[0])
+    return Reviewed(programs[name], str(nodes[0]))
 
 
 def _permissions(permissions: Permissions) -> dict[str, Any]:

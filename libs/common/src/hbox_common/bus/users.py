@@ -172,6 +172,11 @@ def remedy_of(node: str) -> Permissions:
     )
 
 
+def of_node(program: str, node: str) -> tuple[str, Permissions]:
+    """The user of AGENT or REMEDY on one node, and its permissions."""
+    return (agent_user(node), agent_of(node)) if program == AGENT else (remedy_user(node), remedy_of(node))
+
+
 def consumer_of(reader: str, queue: str = "") -> str:
     """The name of a reader's durable consumer of HBOX_CLOUDEVENTS: of one queue, or of all. Names of readers contain no `_`, so two readers share none."""
     return f"{token_of(reader)}_{token_of(queue)}" if queue else token_of(reader)
