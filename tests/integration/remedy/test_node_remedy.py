@@ -347,14 +347,15 @@ async def test_a_fabric_manager_that_cannot_serve_the_driver_is_not_restarted(
         assert world.changes == []
 
 
-async def test_acs_is_switched_off_on_bridges_above_cards_that_redirect(world: RemedyWorld) -> None:
-    """The upper bridge redirects; the lower one does not. The bits of translation blocking and the like stay."""
-    up, down = "0000:16:00.0", "0000:17:00.0"
-    card = world.root / "sys/devices/pci0000:15" / up / down / PCI
-    card.mkdir(parents=True)
-    link = world.root / "sys/bus/pci/devices" / PCI
-    link.parent.mkdir(parents=True)
-    link.symlink_to(card)
+async def test_acs_is_switched_off_on_bridges_between_a_card_and_an_adapter_that_redirect(world: RemedyWorld) -> None:
+    """A switch with a bridge for each: that of the card redirects, that of the adapter does not. Bits other than those of redirection stay."""
+    top, up, down = "0000:15:01.0", "0000:17:00.0", "0000:17:01.0"
+    for link, place in ((f"bus/pci/devices/{PCI}", f"{up}/{PCI}"), ("class/infiniband/mlx5_0/device", f"{down}/0000:19:00.0")):
+        device = world.root / "sys/devices/pci0000:15" / top / "0000:16:00.0" / place
+        device.mkdir(parents=True)
+        symbolic = world.root / "sys" / link
+        symbolic.parent.mkdir(parents=True)
+        symbolic.symlink_to(device)
     script = world.root / "bin" / "setpci"
     text = script.read_text().replace(
         "exit 0", f'case "$*" in *"{up} "*ECAP_ACS+0x6.w) echo 001d ;; *) echo 0011 ;; esac\nexit 0'

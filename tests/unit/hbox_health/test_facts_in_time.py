@@ -127,6 +127,17 @@ def test_a_fabric_manager_that_does_not_run_matters_with_nvswitches(model: str, 
     assert node.verdict().multi_gpu is multi_gpu
 
 
+def test_bridges_that_redirect_are_a_misconfiguration_until_none_does() -> None:
+    node = Node()
+    node.fact(Check.UNITS, "node", "acs", redirecting=())
+    assert not node.open()
+    node.fact(Check.UNITS, "node", "acs", redirecting=("0000:16:00.0", "0000:17:00.0"))
+    assert (node.only().severity, node.only().action) == ("misconfigured", "acs-off")
+    assert node.only().why.endswith("adapters: 0000:16:00.0, 0000:17:00.0")
+    node.fact(Check.UNITS, "node", "acs", redirecting=())
+    assert not node.open()
+
+
 def leaving(node: Node) -> list[list[str]]:
     return [incident.leaving for incident in node.engine.dump().nodes["n0"].open.values()]
 

@@ -165,6 +165,16 @@ def test_a_fabric_manager_that_cannot_be_restarted_ends_work_on_several_cards(wo
     assert decided(world) == []
 
 
+@pytest.mark.parametrize(
+    ("action", "verb"),
+    [(Action.ACS_OFF, "acs-off"), (Action.LOAD_MODULE, "load-module"), (Action.RESTART_DEVICE_PLUGIN, "restart-device-plugin")],
+)
+def test_a_remedy_that_disturbs_no_pod_is_decided_while_pods_run(world: World, action: Action, verb: str) -> None:
+    world.pods(pod("p0", GPU))
+    world.state("units", finding(action, "node", kind="acs", code="on", severity=Severity.MISCONFIGURED))
+    assert [(one.entity, one.verb) for one in world.sent(Remedy)] == [("node", verb)]
+
+
 def test_verbs_that_are_disabled_later_are_withdrawn(world: World) -> None:
     world.record(reset())
     later = World(Policies(verbs=frozenset(), validator=True), world.engine.dump(), now=world.now)

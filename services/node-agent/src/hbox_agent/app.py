@@ -18,7 +18,7 @@ from hbox_common.events import NodeDevicesChanged, NodeNumaChanged
 from hbox_common.health.report import NODE, Check
 from hbox_common.model import NodeDevices, NodeName, NodeNuma, NodeNvml
 from hbox_common.model.bounds import VALUE_BYTES, is_name, sanitized
-from hbox_common.model.nodenuma import MAX_PROBLEMS
+from hbox_common.model.nodenuma import MAX_PROBLEMS, redirecting
 from hbox_common.runtime import Health, connected
 
 from . import metrics
@@ -201,7 +201,7 @@ class NodeWatch:
         log_reader = KernelLogReader(records, self._inventory, seq=watch.reports.log_seq, on_gap=read_nvml.due.set)
         watch.add(Check.KERNEL_LOG, log_reader, self._rule(Check.KERNEL_LOG, on, EMULATED_LOG_S if emulated else LOG_S))
         watch.add(Check.PORTS, PortsReader(self._host, self._inventory), self._rule(Check.PORTS, on, PORTS_S))
-        watch.add(Check.UNITS, UnitsReader(self._host), self._rule(Check.UNITS, on, UNITS_S))
+        watch.add(Check.UNITS, UnitsReader(self._host, self._inventory), self._rule(Check.UNITS, on, UNITS_S))
         watch.add(Check.LINKS, self, self._rule(Check.LINKS, on, LINKS_S))
         await watch.run()
 
@@ -285,7 +285,7 @@ class NodeWatch:
         retry_s = 2 * self._machine_s if self._numa is not None and self._numa.problems else self._settings.poll_s
         self._machine_s = min(retry_s, MACHINE_S) if found.problems else MACHINE_S
         self._numa = found
-        self._inventory.devices = found.devices
+        self._inventory.devices, self._inventory.redirecting = found.devices, redirecting(found)
 
     async def _publish(self) -> None:
         if not self._bus.connected:

@@ -887,6 +887,7 @@ _EXECUTED = {
     Action.REBOOT,
     Action.RESTART_FM,
     Action.LOAD_MODULE,
+    Action.ACS_OFF,
     Action.RESTART_DEVICE_PLUGIN,
     Action.CORDON,
     Action.ISOLATE_GPU,

@@ -11,6 +11,7 @@ An event (a kernel record) is one fact. A state (a card, a port, a unit) is a fa
 | nvml | node | `cards` | `init`: NVML's code, `count`, `listed`, `inventory`: uuids of the boot, `driver`, `problem`, `asking` |
 | ports | `rail:<HCA>` | `port` | state of the port, with `pci` |
 | units | node | `units` | state by systemd unit and by kernel module |
+| units | node | `acs` | `redirecting`: PCI bridges that turn transfers between cards and adapters to the root complex |
 | links | node | `kubelet` | `state`: `answers` or `silent` |
 | agent | node | `started` | `agent`: id of its process |
 | agent | node | `hangs:<reader>` | `reader`, `since`: the reader has not answered in time; `since` 0: it answers again |

@@ -119,6 +119,17 @@ class NodeNuma:
         return machine, self.rules, self.cpu_state, self.memory_state, self.problems, self.gone, self.nvml
 
 
+def redirecting(numa: NodeNuma) -> tuple[str, ...] | None:
+    """Addresses of bridges that turn transfers between cards, or between cards and adapters, to the root complex; (): none does. None: there are no
+    such bridges, it is not known, or the machine is a guest, whose hypervisor decides."""
+    between = bridges_between(numa.devices)
+    states = {one.address: one.redirect for one in numa.bridges if one.address in between}
+    on = tuple(address for address, state in sorted(states.items()) if state is Redirect.ON)
+    if numa.guest or not between or (not on and (Redirect.UNREAD in states.values() or not between <= states.keys())):
+        return None
+    return on
+
+
 def bridges_between(devices: Iterable[PciDevice]) -> frozenset[str]:
     """Addresses of the bridges between cards, or between cards and adapters, below a common bridge: devices that are connected only through the root complex
     are left out, because ACS redirects nothing there."""

@@ -41,6 +41,7 @@ class Inventory:
 
     def __init__(self) -> None:
         self.devices: tuple[PciDevice, ...] = ()
+        self.redirecting: tuple[str, ...] | None = None  #: bridges, as in `nodenuma.redirecting`
         self.cards: dict[str, str] = {}  #: uuid by PCI address without function
         self.cards_known = True  #: False until NVML was read for the first time
 
@@ -170,8 +171,8 @@ _SLICES = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice")
 class UnitsReader:
     """systemd's units by their control groups, since its socket is not in the container: a unit with processes is `active`. Modules by /proc/modules."""
 
-    def __init__(self, host: Path) -> None:
-        self._host = host
+    def __init__(self, host: Path, inventory: Inventory) -> None:
+        self._host, self._inventory = host, inventory
         self._driver = False  #: NVIDIA's driver was loaded once: until then the node is one without cards
 
     async def read(self) -> Sequence[Observation]:
@@ -188,9 +189,11 @@ class UnitsReader:
             return ()
         folder = next((one for name in _SLICES if (one := self._host / name).is_dir()), None)
         units = {} if folder is None else {unit: _active(folder / f"{unit}.service") for unit in UNITS}
-        return [
-            Observation(Check.UNITS, NODE, "units", {"units": units, "modules": {name: name in loaded for name in MODULES}})
-        ]
+        modules = {name: name in loaded for name in MODULES}
+        found = [Observation(Check.UNITS, NODE, "units", {"units": units, "modules": modules})]
+        if self._inventory.redirecting is not None:
+            found.append(Observation(Check.UNITS, NODE, "acs", {"redirecting": self._inventory.redirecting}))
+        return found
 
 
 def _active(folder: Path) -> str:

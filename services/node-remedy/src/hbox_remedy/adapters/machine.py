@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hbox_common.model.devices.adapters import pci_path
+from hbox_common.model.nodenuma import PciDevice, PciKind, bridges_between
+
 from ..core.nvidia import Card, card_of
 
 _MOST_BYTES = 64 * 1024
-_BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 #: nvidia-persistenced closes a card when its persistence mode is switched off. Linux keeps 15 characters of a name.
 _PERSISTENCE = "nvidia-persistenced"[:15]
 
@@ -47,12 +49,15 @@ class Machine:
         return _text(self._sys / "module/nvidia/version").strip()
 
     def bridges(self) -> list[str]:
-        """Addresses of the PCI bridges above the cards, as `setpci -s` takes them."""
-        found: dict[str, None] = {}
-        for card in self.cards():
-            path = (self._sys / "bus/pci/devices" / card.pci.lower()).resolve()
-            found |= dict.fromkeys(parent.name for parent in reversed(path.parents) if _BDF.fullmatch(parent.name))
-        return list(found)
+        """Addresses of the PCI bridges between cards, or between cards and RDMA adapters, as `setpci -s` takes them."""
+        cards = [self._sys / "bus/pci/devices" / card.pci.lower() for card in self.cards()]
+        adapters = [path / "device" for path in (self._sys / "class/infiniband").glob("*")]
+        devices = [
+            PciDevice("", kind, path=pci_path(str(link.resolve())))
+            for kind, links in ((PciKind.CARD, cards), (PciKind.HCA, adapters))
+            for link in links
+        ]
+        return sorted(bridges_between(devices))
 
     def holders(self, card: Card) -> list[Process]:
         """Processes that have the card open, also those that use only a MIG instance of it."""

@@ -31,6 +31,7 @@ WEIGHT = {
             Action.TICKET,
             Action.RESET_WHEN_IDLE,
             Action.LOAD_MODULE,
+            Action.ACS_OFF,
             Action.RESTART_DEVICE_PLUGIN,
             Action.RESTART_FM,
             Action.ISOLATE_RAIL,

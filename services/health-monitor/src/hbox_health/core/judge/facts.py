@@ -51,6 +51,8 @@ def found(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found 
         case Check.NVML, "cards":
             node.driver = _major(fact.value.get("driver")) or node.driver
             return _state(event, *_cards(fact, node.accepted))
+        case Check.UNITS, "acs":
+            return _state(event, *_acs(fact))
         case Check.UNITS, _:
             return _state(event, *_units(fact, nvswitch=rules.profile(box_of(node.labels)).nvswitch), wait_s=_boot_wait(fact))
         case Check.AGENT, code if code.partition(":")[0] == "hangs":
@@ -187,6 +189,15 @@ def _unit(name: str, state: str) -> Finding | None:
     if name.removesuffix(".service") == FABRIC_MANAGER:
         return _software(FABRIC_MANAGER, Action.RESTART_FM, "the fabric manager does not run")
     return _software(name.removesuffix(".service"), Action.REPORT, f"the unit is {state}")
+
+
+def _acs(fact: Fact) -> list[Finding]:
+    """Access Control Services of bridges between cards and adapters, of a node without guests."""
+    bridges = fact.value.get("redirecting")
+    if not isinstance(bridges, tuple) or not bridges:
+        return []
+    why = f"PCI bridges redirect transfers between cards and adapters: {', '.join(map(str, bridges[:8]))}"
+    return [Finding(NODE, "acs", "on", Severity.MISCONFIGURED, Blame.SOFTWARE, Scope.NODE, Action.ACS_OFF, REQUIREMENTS, why)]
 
 
 def _software(code: str, action: Action, why: str) -> Finding:

@@ -53,6 +53,7 @@ class Action(StrEnum):
     RESTART_FM = "restart-fm"
     RESTART_DEVICE_PLUGIN = "restart-device-plugin"
     LOAD_MODULE = "load-module"
+    ACS_OFF = "acs-off"
     ISOLATE_GPU = "isolate-gpu"
     ISOLATE_RAIL = "isolate-rail"
     MULTI_GPU_OFF = "multi-gpu-off"

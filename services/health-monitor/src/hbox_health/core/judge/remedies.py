@@ -33,7 +33,7 @@ def act(site: Site, incident: Open, admitted: bool) -> None:
     if course.verb is Verb.RESTART_FM:
         restart_fm(site, incident)
         return
-    if course.verb in (Verb.LOAD_MODULE, Verb.RESTART_DEVICE_PLUGIN):
+    if course.verb in (Verb.LOAD_MODULE, Verb.ACS_OFF, Verb.RESTART_DEVICE_PLUGIN):
         limited(site, incident, course.verb)
         return
     if course.isolation in (Isolation.NODE, Isolation.MULTI_GPU) and not admitted and incident.kind != MAINTENANCE:
