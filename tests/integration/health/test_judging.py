@@ -11,9 +11,9 @@ import pytest
 from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
 from hbox_common.clock import wall_s
 from hbox_common.errors import Unavailable
-from hbox_common.events import Event, HealthEvictionAsked, HealthReport, HealthVerdict, IncidentChanged
+from hbox_common.events import Event, FabricChanged, HealthEvictionAsked, HealthReport, HealthVerdict, IncidentChanged
 from hbox_common.health.report import Check, Fact
-from hbox_common.model import Card, Incident, IncidentState, NodeName, Verdict
+from hbox_common.model import Card, HyperNode, Incident, IncidentState, NodeName, Verdict
 from hbox_common.model.devices import card_id
 from hbox_common.model.healthorder import HealthOrder
 from hbox_common.model.sickhardware import SickPolicy
@@ -216,6 +216,70 @@ async def test_a_gang_over_several_nodes_leaves_a_node_with_a_port_down(
         await until(lambda: bool(seen.standing))
         [asked] = seen.standing.values()
         assert (asked.node, asked.jobs, set(asked.cards)) == (NODE, ("lab/train",), {SICK, OTHER})
+
+
+async def test_an_agent_is_silent_if_its_heartbeats_end_and_heartbeats_write_nothing(
+    world: HealthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[set[str]] = []
+    save = IncidentStore.save
+
+    async def recorded(self: IncidentStore, memory: Memory, nodes: set[str], *rest: Any) -> None:
+        saved.append(set(nodes))
+        await save(self, memory, nodes, *rest)
+
+    monkeypatch.setattr(IncidentStore, "save", recorded)
+    (world.folder / "policies.yaml").write_text("silent_s: 2\nwaits: {agent-silent: 2}\n")
+    agent = Agent(world.nats)
+    for name in ("n1", "n2", "n3"):
+        await world.show(name, cards=(card(0), card(1)))
+    async with listening(world.bus) as seen, world.monitor(rules_folder=world.folder):
+        await agent.report((SICK, 0), node=NodeName("n3"))  # an older agent, which sends no heartbeats
+        for _ in range(2):
+            for name in ("n1", "n2"):
+                await agent.send(node=NodeName(name))
+            await asyncio.sleep(0.3)
+        saved.clear()
+        for _ in range(12):
+            await agent.send(node=NodeName("n2"))
+            await asyncio.sleep(0.3)
+        await until(lambda: bool(seen.incidents))
+        [silent] = [one[-1] for one in seen.incidents.values()]
+        assert (silent.node, silent.kind, silent.action) == ("n1", "agent-silent", "report")
+        assert set().union(*saved) <= {"n1", ""}
+        assert seen.verdicts == []
+        await agent.send()
+        await until(lambda: seen.incidents[silent.id][-1].state is IncidentState.CLOSED)
+
+
+async def test_no_agent_is_silent_because_of_the_time_in_which_no_monitor_ran(world: HealthWorld) -> None:
+    (world.folder / "policies.yaml").write_text("silent_s: 1\nwaits: {agent-silent: 1}\n")
+    agent = Agent(world.nats)
+    await world.show(cards=(card(0), card(1)))
+    async with listening(world.bus) as seen:
+        async with world.monitor(rules_folder=world.folder):
+            await agent.send()
+            await asyncio.sleep(0.3)
+        await asyncio.sleep(1.5)
+        async with world.monitor(rules_folder=world.folder):
+            await asyncio.sleep(0.5)
+            assert seen.incidents == {}
+            await until(lambda: bool(seen.incidents))
+
+
+async def test_a_port_of_more_than_three_nodes_of_a_leaf_group_is_one_incident(world: HealthWorld) -> None:
+    agent = Agent(world.nats)
+    names = [NodeName(f"n{index}") for index in range(5)]
+    for name in names:
+        await world.show(name, cards=(card(0), card(1)))
+    async with listening(world.bus) as seen, world.monitor():
+        await world.bus.publish(FabricChanged(fabric="ib", hypernodes=(HyperNode("lg1", 1, nodes=tuple(names)),)), "ib")
+        await asyncio.sleep(0.5)
+        for name in names:
+            await agent.send(agent.fact("rail:mlx5_0", Check.PORTS, "port", state="1: DOWN"), node=name)
+        await until(lambda: any(one[-1].entity == "switch:lg1" for one in seen.incidents.values()))
+        await until(lambda: all(one[-1].state is IncidentState.CLOSED for one in seen.incidents.values() if one[-1].node))
+        assert not world.decisions
 
 
 async def test_only_what_changed_is_written(world: HealthWorld, monkeypatch: pytest.MonkeyPatch) -> None:

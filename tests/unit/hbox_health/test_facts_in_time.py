@@ -203,3 +203,46 @@ def test_gangs_over_several_nodes_leave_a_node_with_a_port_down() -> None:
     node.fact(Check.PORTS, "rail:mlx5_0", "port", state="4: ACTIVE")
     node.after(601)
     assert leaving_jobs(node) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "action", "closed"),
+    [(18, "reboot", True), (9, "cordon", True), (12, "cordon", True), (4, "report", False), (999, "report", False)],
+)
+def test_nvml_that_does_not_start_is_a_fault_of_the_node(code: int, action: str, closed: bool) -> None:
+    node = Node("unknown")
+    node.fact(Check.NVML, "node", "cards", init=code, problem="NVML does not start", inventory=())
+    assert node.verdict().node, "the driver may be about to be loaded"
+    node.after(60)
+    assert (node.only().action, node.verdict().node) == (action, not closed)
+    node.fact(Check.NVML, "node", "cards", init=0, count=2, listed=("GPU-a", "GPU-b"), inventory=("GPU-a", "GPU-b"))
+    assert node.open() == []
+    assert node.verdict().node
+
+
+def test_a_node_without_cards_needs_no_driver() -> None:
+    node = Node()
+    node.step(NodeSeen(NodeName("n0"), ()))
+    node.fact(Check.NVML, "node", "cards", init=9, problem="NVML does not start", inventory=())
+    node.after(60)
+    assert node.open() == []
+
+
+def test_ports_of_more_than_three_nodes_of_a_unit_are_one_incident() -> None:
+    world = Node()
+    names = [f"n{index}" for index in range(5)]
+    for name in names:
+        world.step(NodeSeen(NodeName(name), (GPU, OTHER), unit="lg7" if name != "n4" else "lg8"))
+    for name in names:
+        for rail in ("mlx5_0", "mlx5_1"):
+            world.seq += 1
+            fact = Fact(world.seq, 5.0, Check.PORTS, f"rail:{rail}", "port", {"state": "1: DOWN"})
+            world.step(FactSeen(NodeName(name), "b1", fact))
+    current = [one for one in world.incidents.values() if one.state is not IncidentState.CLOSED]
+    assert {one.entity for one in current if not one.node} == {"switch:lg7"}
+    assert {one.node for one in current if one.node} == {"n4"}
+    world.after(240)
+    assert world.verdicts["n0"].rails_off == ("rail:mlx5_0", "rail:mlx5_1")
+    world.seq += 1
+    world.step(FactSeen(NodeName("n0"), "b1", Fact(world.seq, 5.0, Check.PORTS, "rail:mlx5_0", "port", {"state": "4: ACTIVE"})))
+    assert set(world.engine.dump().groups["switch:lg7"].members) == {"n0", "n1", "n2", "n3"}, "its other port is down"

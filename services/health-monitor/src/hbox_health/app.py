@@ -12,6 +12,7 @@ from typing import NoReturn
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.events import (
+    FabricChanged,
     HealthEvictionAsked,
     HealthOrderAsked,
     HealthOrdersAsked,
@@ -33,6 +34,7 @@ from .adapters.claims import Claims
 from .adapters.incidentstore import IncidentStore
 from .adapters.outbox import Outbox
 from .core import Breaker, Decide, Event, Monitor, NodeSeen, Publish, Retire, Synced, Ticked, VerdictHeard, VerdictsLost
+from .core.units import Units
 from .judging import Judging
 from .orders import Orders
 from .rulebook import RuleBook
@@ -64,12 +66,14 @@ class HealthMonitor:
         self.core = Monitor(settings.rules())
         self._health, self._bus = health, bus
         self._outbox = Outbox(bus)
+        self._units = Units()
         self._rules = RuleBook(settings.rules_folder, settings.policies())
         self._judging = Judging(
             store,
             self._outbox,
             self._step,
             state_of=self.core.state_of,
+            unit_of=self._units.of,
             policies=self._rules.policies,
             rules=self._rules.rules,
             policy=settings.on_sick_hardware,
@@ -87,7 +91,7 @@ class HealthMonitor:
             group.create_task(self._follow_rules())
             group.create_task(
                 self._bus.follow(
-                    [NodeStateChanged, HealthVerdict, HealthEvictionAsked, RemediesDecided],
+                    [NodeStateChanged, FabricChanged, HealthVerdict, HealthEvictionAsked, RemediesDecided],
                     self._on_messages,
                     start=Start.LAST_PER_SUBJECT,
                     on_ready=self._synced,
@@ -141,6 +145,10 @@ class HealthMonitor:
             if isinstance(event, NodeStateChanged):
                 self._step(NodeSeen(event.node))
                 self._judging.node(event.node)
+            elif isinstance(event, FabricChanged):
+                for name in self._units.put(event.fabric, event.hypernodes):
+                    if (state := self.core.state_of(name)) is not None:
+                        self._judging.node(state)
             elif isinstance(event, HealthEvictionAsked | RemediesDecided):
                 self._judging.note(event)
             else:

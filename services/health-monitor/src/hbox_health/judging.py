@@ -26,6 +26,7 @@ from .core import OWNER, Judged, Scopes
 from .core.judge.courses import Policies
 from .core.judge.facts import Assessor, box_of
 from .core.judge.happenings import (
+    AgentSeen,
     Effect,
     Event,
     FactSeen,
@@ -53,7 +54,8 @@ _Request = tuple[NodeName, str]
 
 
 class Judging:
-    """`judged`: receives the scopes of a node whenever they change. `state_of`: a node's last state. Nothing is judged before `synced`."""
+    """`judged`: receives the scopes of a node whenever they change. `state_of`, `unit_of`: of a node.
+    Nothing is judged before `synced`."""
 
     def __init__(
         self,
@@ -62,11 +64,12 @@ class Judging:
         judged: Callable[[Judged], None],
         *,
         state_of: Callable[[NodeName], NodeState | None],
+        unit_of: Callable[[NodeName], str],
         policies: Policies,
         rules: Rules,
         policy: SickPolicy,
     ) -> None:
-        self._state_of = state_of
+        self._state_of, self._unit_of = state_of, unit_of
         self._store, self._outbox, self._judged, self._policy = store, outbox, judged, policy
         self._policies, self._assess = policies, Assessor(rules)
         self._engine = Incidents(policies, self._assess)
@@ -91,7 +94,7 @@ class Judging:
         for order in await self._store.orders(since=wall_s() - REPUBLISHED_S):
             self._outbox.ordered(order)
         self._epoch = max([wall_s(), *(incident.changed for incident in recent)]) - monotonic_s()
-        self._engine = Incidents(self._policies, self._assess, memory)
+        self._engine = Incidents(self._policies, self._assess, memory, self._now)
         for name in memory.nodes:
             self._judge(NodeName(name))
         for incident in recent:
@@ -102,7 +105,7 @@ class Judging:
 
     def node(self, state: NodeState) -> None:
         if self._synced:
-            self._step(node_event(state))
+            self._step(node_event(state, self._unit_of(state.name)))
             if not state.gone:
                 self._without_pods([state.name])
         else:
@@ -122,7 +125,7 @@ class Judging:
         self._synced = True
         gone = [NodeName(name) for name in self._engine.dump().nodes if name not in self._first]
         for state in self._first.values():
-            self._step(node_event(state))
+            self._step(node_event(state, self._unit_of(state.name)))
         for name in gone:
             self._step(NodeSeen(name, gone=True))
         self._step(Tick())
@@ -169,6 +172,7 @@ class Judging:
                 log.warning("a report about node %s was published for another node, on %s", report.node, delivery.subject)
                 continue
             metrics.REPORTS.inc()
+            self._step(AgentSeen(report.node, report.boot_id, heartbeat=not report.facts))
             for fact in report.facts:
                 if fact.check not in report.report_only:
                     self._step(FactSeen(report.node, report.boot_id, fact))
@@ -319,7 +323,7 @@ class Judging:
         metrics.WAITING.set(len(self._engine.dump().breaker.queue))
 
 
-def node_event(state: NodeState) -> NodeSeen:
+def node_event(state: NodeState, unit: str) -> NodeSeen:
     """A node as the judgement sees it."""
     known = (*state.cards, *state.lost)
     parents = {str(card.id): str(card.parent_id) for card in known if card.parent_id}
@@ -330,6 +334,7 @@ def node_event(state: NodeState) -> NodeSeen:
         state.name,
         tuple(dict.fromkeys([*(str(card.id) for card in known), *parents.values()])),
         parents,
+        unit=unit,
         refused=tuple(str(card.id) for card in state.cards if not card.healthy),
         labels=labels,
         unschedulable=state.unschedulable,

@@ -141,7 +141,7 @@ class FabricChanged(Event):
         "hbox.v1.fabric.graph.{fabric}",
         Stream.STATE,
         ("topology-collector",),
-        ("scheduler-core", "quota-ledger", "cli"),
+        ("scheduler-core", "quota-ledger", "health-monitor", "cli"),
         4 * 2**20,
         items=("hypernodes",),
         whole=True,

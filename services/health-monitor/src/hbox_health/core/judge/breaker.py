@@ -35,11 +35,18 @@ class Breaker:
         return max(self.limits.least, int(len(self.nodes) * self.limits.new_share))
 
     def seen(self, node: str, unit: str) -> None:
+        """Count the node in its unit. A node that moves to another unit stays restricted, or keeps its place in the queue."""
         if self.nodes.get(node) == unit:
             return
+        restricted, waits = node in self.restricted, node in self.queue
+        place = list(self.queue)
         self.gone(node)
         self.nodes[node] = unit
         self.units[unit] = self.units.get(unit, 0) + 1
+        if restricted:
+            self._restrict(node)
+        elif waits:
+            self.queue = dict.fromkeys(place)
 
     def gone(self, node: str) -> None:
         unit = self.nodes.pop(node, None)
@@ -62,9 +69,12 @@ class Breaker:
         """Count the node as restricted, also if another part of health-monitor cordoned it."""
         self.queue.pop(node, None)
         if node not in self.restricted:
-            unit = self.restricted[node] = self.nodes.get(node, "")
-            self.by_unit[unit] = self.by_unit.get(unit, 0) + 1
+            self._restrict(node)
             self.begun.append(now)
+
+    def _restrict(self, node: str) -> None:
+        unit = self.restricted[node] = self.nodes.get(node, "")
+        self.by_unit[unit] = self.by_unit.get(unit, 0) + 1
 
     def release(self, node: str) -> None:
         self.queue.pop(node, None)

@@ -13,7 +13,7 @@ from .finding import Action, Blame, Finding, Scope, Severity
 from .happenings import FactSeen, Found
 from .memory import MOST_BURST, Burst, Expected, NodeMemory
 from .rules import Rules
-from .snapshot import judge_card
+from .snapshot import judge_card, judge_init
 
 CONTAINED = 94
 #: XID 154 follows a linked code within this time.
@@ -22,6 +22,8 @@ FABRIC_MANAGER, PEERMEM = "nvidia-fabricmanager", "nvidia_peermem"
 REQUIREMENTS = "hbox-requirements"
 #: After a boot the fabric manager and the ports come up within this time.
 BOOT_GRACE_S = 600.0
+#: NVML does not start while the driver is loaded: two readings of an agent have to find it.
+INIT_S = 60.0
 
 
 @dataclass(slots=True)
@@ -44,12 +46,14 @@ def found(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found 
         case Check.KERNEL_LOG, _:
             return _kernel(event, node, rules, now)
         case Check.PORTS, _:
-            leaf = fact.value.get("leaf")
+            leaf = fact.value.get("leaf") or node.unit
             return _state(event, _port(fact), group=f"switch:{leaf}" if leaf else "")
         case Check.NVML, "card":
             return _card(event, node, rules)
         case Check.NVML, "cards":
             node.driver = _major(fact.value.get("driver")) or node.driver
+            if fact.value.get("init"):
+                return _state(event, *_init(fact, node), wait_s=INIT_S)
             return _state(event, *_cards(fact, node.accepted))
         case Check.UNITS, "acs":
             return _state(event, *_acs(fact))
@@ -170,6 +174,12 @@ def _cards(fact: Fact, accepted: int | None) -> list[Finding]:
         Finding(entity, "cards", "lost", Severity.FATAL_NODE, Blame.HARDWARE, Scope.NODE, Action.REBOOT, REQUIREMENTS, why)
         for entity in entities
     ]
+
+
+def _init(fact: Fact, node: NodeMemory) -> list[Finding]:
+    """NVML does not start. On a node without cards that is no fault."""
+    code = fact.value["init"]
+    return judge_init(code if isinstance(code, int) else -1, known=sum(card.startswith("gpu:") for card in node.cards))
 
 
 def _units(fact: Fact, *, nvswitch: bool) -> list[Finding]:

@@ -66,10 +66,11 @@ class FactSeen:
 
 @dataclass(frozen=True, slots=True)
 class AgentSeen:
-    """A report of a node's agent, also one without facts."""
+    """A report of a node's agent."""
 
     node: NodeName
     boot_id: str
+    heartbeat: bool = True  #: it has no facts. An agent that never sent such a report is not expected to report regularly
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ An incident has one or more reasons, each of which ends separately. What the bre
 """
 
 import heapq
+import itertools
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -59,7 +60,8 @@ Assess: TypeAlias = Callable[[FactSeen, NodeMemory, float], Found | None]
 class Incidents:
     """`now`: seconds since the epoch, of the monitor's clock; the engine ignores steps back. Times that agents report decide nothing."""
 
-    def __init__(self, policies: Policies, assess: Assess, memory: Memory | None = None) -> None:
+    def __init__(self, policies: Policies, assess: Assess, memory: Memory | None = None, now: float = 0.0) -> None:
+        """`now`: of a start. No agent counts as silent for the time before."""
         memory = memory or Memory()
         memory.breaker.limits = policies.limits
         self.work = Work(policies, memory, dirty=dict.fromkeys(["", *memory.nodes]))
@@ -68,6 +70,12 @@ class Incidents:
         self._heap: list[tuple[float, str]] = []
         self._due: dict[str, float] = {}
         self._waiting: tuple[str, ...] = tuple(memory.breaker.queue)
+        for node in memory.nodes.values():
+            node.agent_seen = None if node.agent_seen is None else max(node.agent_seen, now)
+        seen = [(node.agent_seen, name) for name, node in memory.nodes.items() if node.agent_seen is not None]
+        self._agents = {
+            name: at for at, name in sorted(seen)
+        }  #: when each agent that is not silent reported last, oldest first
 
     def dump(self) -> Memory:
         """All that the engine remembers. `Incidents(policies, assess, dump)` continues from there."""
@@ -89,7 +97,9 @@ class Incidents:
         """When the next `Tick` changes something."""
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        times = [self._heap[0][0]] if self._heap else []
+        times += [at + self.work.policies.silent_s for at in itertools.islice(self._agents.values(), 1)]
+        return min(times, default=None)
 
     def step(self, event: Event, now: float) -> list[Effect]:
         work = self.work
@@ -121,8 +131,17 @@ class Incidents:
             at, due = heapq.heappop(self._heap)
             if self._due.get(due) == at:
                 work.dirty[due] = None
+        self._find_silent()
         self._settle()
         return work.out
+
+    def _find_silent(self) -> None:
+        while (first := next(iter(self._agents.items()), None)) is not None:
+            name, at = first
+            if self.work.now < at + self.work.policies.silent_s:
+                return
+            del self._agents[name]
+            self.work.dirty[name] = None
 
     def _of_node(self, site: Site, event: Event) -> None:
         match event:
@@ -181,6 +200,7 @@ class Incidents:
         for key in list(memory.groups):
             self.work.leave(key, name)
         self._due.pop(name, None)
+        self._agents.pop(name, None)
         self.work.dirty.pop(name, None)
         self.work.changed.add(name)
 
@@ -242,8 +262,12 @@ class Incidents:
         if not self._same_boot(site, event.boot_id):
             return
         if site.node.agent_seen is None:
+            if not event.heartbeat:
+                return
             self.work.dirty[site.name] = None
         site.node.agent_seen = site.now
+        self._agents.pop(site.name, None)
+        self._agents[site.name] = site.now
         silent = site.node.open.get(key_of(NODE, "agent-silent"))
         if silent is not None:
             for reason in silent.reasons.values():

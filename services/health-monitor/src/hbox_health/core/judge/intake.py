@@ -25,7 +25,7 @@ def end_reason(site: Site, reason: Reason) -> None:
     if reason.ended is not None:
         return
     reason.ended = site.now
-    if reason.group:
+    if reason.group and not _is_shown(site, reason.group):
         site.work.leave(reason.group, site.name)
     if (
         reason.finding.kind == "port"
@@ -35,6 +35,13 @@ def end_reason(site: Site, reason: Reason) -> None:
         entity = reason.finding.entity
         flaps = [at for at in site.node.flaps.get(entity, ()) if site.now - at < site.work.policies.flap_window_s]
         site.node.flaps[entity] = [*flaps, site.now]
+
+
+def _is_shown(site: Site, group: str) -> bool:
+    """Whether another reason of the node belongs to the group."""
+    return any(
+        reason.group == group and reason.ended is None for one in site.node.open.values() for reason in one.reasons.values()
+    )
 
 
 def take(site: Site, event: Found, finding: Finding) -> None:

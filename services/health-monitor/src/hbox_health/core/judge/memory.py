@@ -118,7 +118,7 @@ class NodeMemory:
     ours: bool = False
     asked: str = ""  #: cordon | uncordon, not yet observed
     asked_at: float = 0.0
-    agent_seen: float | None = None
+    agent_seen: float | None = None  #: None: its agent sends no heartbeats. Stored when it becomes known, not with each report
     pods: list[PodOnCards] = field(default_factory=list)
     known: list[str] | None = field(default_factory=list)  #: cards whose users are known; None: all
     refused: list[str] = field(default_factory=list)  #: cards that the device plugin does not hand out

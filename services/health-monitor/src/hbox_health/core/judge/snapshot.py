@@ -75,7 +75,7 @@ def judge_snapshot(snapshot: Snapshot, profile: Profile) -> list[Finding]:
     if snapshot.maintenance:
         return []
     if snapshot.init not in _NO_FAULT:
-        return _init(snapshot)
+        return judge_init(snapshot.init, snapshot.known)
     out = [*_missing(snapshot, profile), *_units(snapshot, profile)]
     most = _most_links(snapshot, profile)
     for index, card in enumerate(snapshot.cards):
@@ -103,20 +103,21 @@ def lost_cards(snapshot: Snapshot) -> list[str]:
     return sorted(gone)
 
 
-def _init(snapshot: Snapshot) -> list[Finding]:
-    if snapshot.init in {NO_LIBRARY, NOT_LOADED} and snapshot.known == 0:
+def judge_init(code: int, known: int | None) -> list[Finding]:
+    """NVML returned this code when it started; `known`: how many cards were known before."""
+    if code in {NO_LIBRARY, NOT_LOADED} and known == 0:
         return []  # a node without cards
 
     severity, blame, action, why = _INIT.get(
-        snapshot.init,
+        code,
         (
             Severity.UNKNOWN,
             Blame.UNKNOWN,
             Action.REPORT,
-            f"NVML does not start (return code {snapshot.init}): the cards are unknown.",
+            f"NVML does not start (return code {code}): the cards are unknown.",
         ),
     )
-    return [Finding("node", "nvml", f"init-{snapshot.init}", severity, blame, Scope.NODE, action, NVML, why)]
+    return [Finding("node", "nvml", f"init-{code}", severity, blame, Scope.NODE, action, NVML, why)]
 
 
 #: What a return code of nvmlInit means for the node.

@@ -73,11 +73,10 @@ def fold(site: Site, incident: Open) -> None:
 
 
 def silence(site: Site) -> None:
+    """Find that the agent is silent. `Incidents` has the node reviewed at that time."""
     if site.node.agent_seen is None:
         return
-    silent_at = site.node.agent_seen + site.work.policies.silent_s
-    if site.now < silent_at:
-        site.due.append(silent_at)
+    if site.now < site.node.agent_seen + site.work.policies.silent_s:
         return
     rebooting = any(i.kind == NODE_FAULT and i.state is IncidentState.REPAIRING for i in site.node.open.values())
     if not rebooting and key_of(NODE, "agent-silent") not in site.node.open:
