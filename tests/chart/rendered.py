@@ -87,7 +87,7 @@ MATRIX: Mapping[str, Sequence[str]] = {
         "fabric.to[0].ipBlock.cidr=10.1.2.3/32",
         "fabric.export=true",
     ),
-    "files": ("policy=actions: allocate", "pools=pools: []"),
+    "files": ("policy=actions: allocate", "pools=pools: []", "healthRules.policies\\.yaml=mute_s: 60"),
     "devices": ("deviceConfig=nvidia: null", "services.node-agent.enabled=true", "services.node-remedy.enabled=true"),
     "all that is off": (
         "admission.enabled=false",

@@ -806,6 +806,19 @@ def test_the_ledger_is_given_the_policys_file_that_the_scheduler_follows() -> No
     assert settings["quota-ledger"]["scheduler_conf"] == settings["scheduler-core"]["scheduler_conf"]
 
 
+def test_health_monitor_alone_reads_its_own_rules_from_a_folder_that_follows_the_config_map() -> None:
+    maps = {c["metadata"]["name"]: c["data"] for c in of("files", "ConfigMap")}
+    assert maps["hbox-health-rules"] == {"policies.yaml": "mute_s: 60\n"}
+    assert yaml.safe_load(maps["hbox-settings"]["hbox.yaml"])["health-monitor"]["rules_folder"] == "/etc/hbox/health-rules"
+    mounted = {
+        one["metadata"]["name"]: [mount for mount in one["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] if mount["name"] == "health-rules"]
+        for one in of("files", "Deployment")
+    }  # fmt: skip
+    assert {name for name, mounts in mounted.items() if mounts} == {"hbox-health-monitor"}
+    [mount] = mounted["hbox-health-monitor"]
+    assert "subPath" not in mount
+
+
 def test_versions_agree() -> None:
     about = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert about["version"] == about["appVersion"] == version("hbox-cli")

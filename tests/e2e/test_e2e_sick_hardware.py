@@ -171,3 +171,51 @@ def test_health_of_a_node_is_shown_and_an_unknown_node_is_an_error(platform: Up)
     unknown = platform.hbox("health", "show", "n9")
     assert unknown.returncode != 0
     assert "there is no node n9" in unknown.stderr
+
+
+async def test_operators_exempt_a_fault_maintain_a_node_and_close_an_incident(platform: Up) -> None:
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        name = "n3"
+        box = TraceNode(name, cpu_milli=64_000, memory_mib=512 * 1024, cards=8, model="NVIDIA-H100-80GB-HBM3")
+        await client.json("POST", NODES.path(), body=node_manifest(box, now="2026-01-01T00:00:00Z"))
+        until(lambda: name in {one["name"] for one in platform.json("nodes")["items"]}, timeout_s=30, what="the node")
+        card = platform.json("node", "show", name)["cards"][0]["uuid"]
+        why = ("--reason", "card is ordered", "--operator", "ann")
+        exempt = platform.json("health", "exempt", name, "--check", "card", "--owner", "ann", "--until", "1d", *why)
+        [listed] = platform.json("health", "exemptions")["items"]
+        assert (listed["id"], listed["node"], listed["check"], listed["owner"]) == (exempt["id"], name, "card", "ann")
+        inject(platform, "contained", name, "--card", card)
+        until(lambda: (f"gpu:{card}", "confirmed") in incidents(platform, name), timeout_s=30, what="an incident")
+        assert incidents(platform, name)[f"gpu:{card}", "confirmed"]["heldBy"] == ["exemption"]
+        assert bad_cards(platform, name) == []
+        platform.json("health", "end-exemption", exempt["id"], *why)
+        until(lambda: bad_cards(platform, name) != [], timeout_s=30, what="an isolated card")
+        [incident] = incidents(platform, name).values()
+        platform.json("health", "close", incident["id"], *why)
+        until(lambda: bad_cards(platform, name) == [], timeout_s=30, what="a card in service")
+
+        body = member("onwards", "", 1)
+        body["spec"]["nodeSelector"] = {"kubernetes.io/hostname": name}
+        await client.json("POST", PODS.path(SPACE), body=body)
+        await until_placed(client, "onwards")
+        platform.json("health", "maintenance", name, "--for", "2h", *why)
+        async with asyncio.timeout(60):
+            while not await gone(client, "onwards"):  # noqa: ASYNC110  asks the API server
+                await asyncio.sleep(0.1)
+        node = await client.json("GET", NODES.path(name=name))
+        assert node["spec"]["unschedulable"] is True
+        platform.json("health", "maintenance", name, "--end", *why)
+
+        async def back() -> bool:
+            return "unschedulable" not in (await client.json("GET", NODES.path(name=name)))["spec"]
+
+        async with asyncio.timeout(60):
+            while not await back():  # noqa: ASYNC110  asks the API server
+                await asyncio.sleep(0.1)
+        verbs = [one["verb"] for one in platform.json("health", "audit", name)["items"]]
+        assert verbs == ["end-maintenance", "maintenance", "close", "exempt"]
+        assert {one["operator"] for one in platform.json("health", "audit")["items"]} == {"ann"}
+        policy = platform.json("health", "policy")
+        assert {"name": "validated_s", "value": "1", "source": "setting"} in policy["values"]
+        refused = platform.hbox("health", "close", "n3-none", "--reason", "x")
+        assert (refused.returncode, "there is no open incident n3-none" in refused.stderr) == (5, True)

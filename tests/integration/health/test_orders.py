@@ -1,14 +1,19 @@
 """Orders of operators, through the running service, its database and a broker."""
 
 import asyncio
+import os
+import signal
+import sqlite3
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import wall_s
-from hbox_common.errors import InvalidRequest
+from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import (
     Event,
     HealthOrderAsked,
@@ -18,10 +23,12 @@ from hbox_common.events import (
     HealthOrderTaken,
     HealthPolicyAsked,
     HealthPolicyPage,
+    HealthRulesChanged,
 )
 from hbox_common.health.report import Check
 from hbox_common.model import NodeName
 from hbox_common.model.healthorder import HealthOrder, OrderVerb
+from hbox_health import app, metrics
 
 from ...waiting import until
 from .conftest import HealthWorld
@@ -174,3 +181,101 @@ async def test_an_order_that_cannot_be_followed_is_refused_and_not_stored(
             await give(world, asked)
         [page] = await world.bus.ask(HealthOrdersAsked(asker="test"), HealthOrdersPage)
         assert page.orders == ()
+
+
+async def test_changed_files_of_rules_take_effect_without_a_restart_and_a_bad_one_is_reported(
+    world: HealthWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "RULES_S", 0.05)
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    agent = Agent(world.nats)
+    await world.show(cards=(card(0), card(1)))
+    async with (
+        listening(world.bus) as seen,
+        events(world.bus, HealthRulesChanged) as changed,
+        world.monitor(rules_folder=folder) as health,
+    ):
+        port = agent.fact("rail:mlx5_0", Check.PORTS, "port", state="1: DOWN")
+        await agent.send(port)
+        await until(lambda: bool(seen.incidents))
+        assert not seen.verdicts, "a port is down for 4 minutes before it counts"
+        (folder / "policies.yaml").write_text("waits: {port: 0.1}\n")
+        await until(lambda: len(changed) == 1)
+        await agent.send(agent.fact("rail:mlx5_1", Check.PORTS, "port", state="1: DOWN"))
+        await until(lambda: bool(seen.verdicts) and seen.verdicts[-1].rails_off == ("rail:mlx5_1",))
+        version = (await policy(world)).version
+        assert {one[-1].rule_version for one in seen.incidents.values()} == {version} != {"1"}
+        (folder / "policies.yaml").write_text("waits: {prot: 0.1}\n")
+        await until(lambda: len(changed) == 2)
+        page = await policy(world)
+        assert (page.version, page.fault.startswith("waits: prot"), health.ready) == (version, True, True)
+        assert metrics.RULES_VALID._value.get() == 0
+        (folder / "policies.yaml").unlink()
+        await until(lambda: len(changed) == 3)
+        page = await policy(world)
+        assert (page.version, page.fault, metrics.RULES_VALID._value.get()) == ("1", "", 1)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"], ids=["before-storing", "after-storing"])
+async def test_a_monitor_killed_around_storing_an_order_follows_it_once(
+    world: HealthWorld, tmp_path: Path, moment: str
+) -> None:
+    await world.show(cards=(card(0),))
+    async with events(world.bus, HealthOrdered) as ordered:
+        async with killed_at(world, moment) as process:
+            await until_answered(world)
+            asking = asyncio.create_task(give(world, exempt()))
+            assert await asyncio.wait_for(process.wait(), 30) == -signal.SIGKILL
+            assert not asking.done()
+        database = sqlite3.connect(world.folder / "health.db")
+        assert database.execute("select count(*) from orders").fetchone() == (int(moment == "after"),)
+        assert ordered == []
+        async with world.monitor():
+            taken = await asyncio.wait_for(asking, 30)
+            assert [one.id for one in (await policy(world)).exemptions] == [taken.id]
+            await until(lambda: len(ordered) == 1)
+        async with world.monitor():
+            assert len((await policy(world)).exemptions) == 1
+        assert len(ordered) == 1
+
+
+async def until_answered(world: HealthWorld) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await policy(world)
+                return
+            except Unavailable:
+                await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def killed_at(world: HealthWorld, moment: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A monitor in a process of its own, which is killed before or after it stores the first order."""
+    program = f"""
+import os, signal
+from hbox_health.adapters.incidentstore import IncidentStore
+from hbox_common.runtime import main
+from hbox_health.app import run
+from hbox_health.settings import HealthSettings
+save = IncidentStore.save
+
+async def killed(self, memory, nodes, incidents, orders):
+    if orders and {moment!r} == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    await save(self, memory, nodes, incidents, orders)
+    if orders:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+IncidentStore.save = killed
+main("health-monitor", HealthSettings, run)
+"""
+    settings = {"HBOX_NATS_URL": world.nats.url, "HBOX_HEALTH_DATABASE_URL": f"sqlite:///{world.folder}/health.db"}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, env=os.environ | settings)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()

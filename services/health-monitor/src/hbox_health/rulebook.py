@@ -20,7 +20,8 @@ class RuleBook:
 
     def __init__(self, folder: Path | None, settings: Policies) -> None:
         self._folder, self._settings = folder, settings
-        self._texts: dict[str, str] = {}
+        self._texts: dict[str, str] = {}  #: in force
+        self._seen: dict[str, str] | None = {}  #: read last
         self.rules: Rules = shipped_rules()
         self.policies = settings
         self.fault = ""
@@ -33,8 +34,14 @@ class RuleBook:
         before = self.policies.version, self.fault
         try:
             texts = _read(self._folder)
-            if texts != self._texts or self.fault:
-                self._use(texts)
+        except BadRules as e:
+            self._seen, self.fault = None, str(e)
+            return self.fault != before[1]
+        if texts == self._seen:
+            return False
+        self._seen = texts
+        try:
+            self._use(texts)
             self.fault = ""
         except BadRules as e:
             self.fault = str(e)

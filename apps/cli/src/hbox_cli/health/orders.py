@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from hbox_common.bus import Bus
 from hbox_common.clock import new_id, wall_s
-from hbox_common.errors import InvalidRequest
+from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import (
     HealthOrderAsked,
     HealthOrdersAsked,
@@ -57,7 +57,10 @@ async def order(bus: Bus, verb: OrderVerb, reason: str, *, by: str = "", ends: s
     if ends:
         more["until"] = end_of(ends, wall_s())
     wanted = HealthOrder(id=new_id(), verb=verb, operator=by or operator(), reason=reason, **more)
-    [taken] = await bus.ask(HealthOrderAsked(asker="cli", order=wanted), HealthOrderTaken, timeout_s=ASK_S)
+    try:
+        [taken] = await bus.ask(HealthOrderAsked(asker="cli", order=wanted), HealthOrderTaken, timeout_s=ASK_S)
+    except Unavailable as e:
+        raise Unavailable(e.message, hint="`hbox health audit` shows whether the order is stored") from e
     return order_item(taken.order)
 
 

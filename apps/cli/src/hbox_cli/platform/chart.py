@@ -238,6 +238,12 @@ def schema() -> dict[str, Any]:
             "type": "string",
             "description": "HAMi's device-config.yaml: names of resources, factors, defaults, templates, for every service",
         },
+        healthRules={
+            "type": "object",
+            "additionalProperties": False,
+            "properties": dict.fromkeys(("codes.yaml", "nvlink5.yaml", "profiles.yaml", "policies.yaml"), _STRING),
+            "description": "health-monitor's own tables and policies, by the name of the file; in the ConfigMap hbox-health-rules",
+        },
         sizes={
             "type": "string",
             "description": "standard sizes of devices, as `hbox sizes --default` prints HBox's own; in the ConfigMap hbox-sizes",

@@ -52,10 +52,7 @@ def maintain(site: Site, until: float, why: str) -> None:
 def end_maintenance(site: Site) -> None:
     """Check the node once the time of its maintenance has come."""
     incident = site.node.open.get(key_of(NODE, MAINTENANCE))
-    if incident is None or incident.state is IncidentState.VALIDATING or incident.ticket:
-        return
-    if site.now < site.node.maintenance_until:
-        site.due.append(site.node.maintenance_until)
+    if incident is None or incident.state is IncidentState.VALIDATING or site.now < site.node.maintenance_until:
         return
     for reason in incident.reasons.values():
         reason.cured = True
