@@ -219,6 +219,29 @@ async def test_the_broker_keeps_a_heartbeat_for_a_minute_and_a_report_for_a_day(
     await seen.until_reports(lambda reports: reports == [report])
 
 
+async def test_an_exporter_that_reloads_and_goes_away_is_published_as_that(world: AgentWorld, host: Host, seen: Seen) -> None:
+    text = 'DCGM_FI_DEV_ROW_REMAP_PENDING{UUID="GPU-0",pci_bus_id="00000000:18:00.0"} 1\n'
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.0 200 OK\r\n\r\n{text}".encode())
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics"
+    async with world.agent(host_root=host.root, dcgm_url=url, readers={"dcgm": {"every_s": 0.2}}):
+        facts = await seen.until("dcgm", lambda facts: len(facts) == 2)
+        assert {(fact.entity, fact.code) for fact in facts} == {("node", "exporter"), ("gpu:GPU-0", "card")}
+        text = ""
+        facts = await seen.until("dcgm", lambda facts: len(facts) == 3)
+        assert facts[-1].value == {"rows": (), "inventory": ("GPU-0",), "nvml_count": None}
+        server.close()
+        await server.wait_closed()
+        facts = await seen.until("agent", lambda facts: any(fact.code == "unread:dcgm" for fact in facts))
+        assert "does not answer" in facts[-1].text
+
+
 async def test_only_records_of_the_kernel_count(world: AgentWorld, host: Host, seen: Seen) -> None:
     host.record(XID_48, facility=1)
     host.record("audit: cmd='NVRM: Xid (PCI:0000:01:00): 79'")

@@ -246,3 +246,50 @@ def test_ports_of_more_than_three_nodes_of_a_unit_are_one_incident() -> None:
     world.seq += 1
     world.step(FactSeen(NodeName("n0"), "b1", Fact(world.seq, 5.0, Check.PORTS, "rail:mlx5_0", "port", {"state": "4: ACTIVE"})))
     assert set(world.engine.dump().groups["switch:lg7"].members) == {"n0", "n1", "n2", "n3"}, "its other port is down"
+
+
+def test_a_card_without_rows_is_lost_once_the_exporter_had_time_to_reload() -> None:
+    node = Node()
+    rows: dict[str, Any] = {"inventory": ("GPU-0", "GPU-1"), "nvml_count": None}
+    for shown in ((), ("GPU-0",)):
+        node.fact(Check.DCGM, "node", "exporter", rows=shown, **rows)
+        node.after(100)
+        assert (node.verdict().cards, node.verdict().node) == ((), True)
+        node.fact(Check.DCGM, "node", "exporter", rows=("GPU-0", "GPU-1"), **rows)
+        node.after(100)
+        assert node.verdict().cards == ()
+    node.fact(Check.DCGM, "node", "exporter", rows=("GPU-0",), **rows)
+    node.after(120)
+    assert node.only().action == "reboot"
+    assert node.verdict().node is False
+
+
+def test_a_card_without_rows_that_nvml_lists_is_well() -> None:
+    node = Node()
+    node.fact(Check.DCGM, "node", "exporter", rows=("GPU-0",), inventory=("GPU-0", "GPU-1"), nvml_count=2)
+    node.after(600)
+    assert (node.verdict().cards, node.verdict().node) == ((), True)
+
+
+def test_an_exporter_without_rows_states_nothing_about_cards() -> None:
+    node = Node()
+    node.fact(Check.DCGM, "node", "exporter", rows=(), inventory=("GPU-0", "GPU-1"), nvml_count=None)
+    node.after(600)
+    assert (node.only().kind, node.verdict().cards, node.verdict().node) == ("dcgm-silent", (), True)
+
+
+def test_values_of_the_exporter_are_judged_until_it_shows_others() -> None:
+    node = Node()
+    node.fact(Check.DCGM, GPU, "card", DCGM_FI_DEV_ROW_REMAP_PENDING=1.0)
+    assert node.only().action == "reset-when-idle"
+    node.fact(Check.DCGM, GPU, "card", DCGM_FI_DEV_ROW_REMAP_PENDING=1.0, DCGM_FI_DEV_ECC_DBE_VOL_TOTAL=1.0)
+    assert node.only().action == "reset"
+    assert node.verdict().cards == (GPU,)
+
+
+def test_xids_of_the_exporter_on_two_cards_at_one_moment_count_as_those_of_the_kernel_log() -> None:
+    node = Node()
+    for entity, pci in ((GPU, "0000:18:00"), (OTHER, "0000:2a:00")):
+        node.fact(Check.DCGM, entity, "95", kind="xid", code=95, pci=pci)
+    node.after(3)
+    assert set(node.verdict().cards) == {GPU, OTHER}

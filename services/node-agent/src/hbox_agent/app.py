@@ -22,11 +22,12 @@ from hbox_common.model.nodenuma import MAX_PROBLEMS, redirecting
 from hbox_common.runtime import Health, connected
 
 from . import metrics
+from .adapters.exporter import Exporter
 from .adapters.host import read_machine, read_ports
 from .adapters.kernellog import KernelRecords
 from .adapters.kubelet import Kubelet, Stamp
 from .adapters.nvml import Answer, Nvml, NvmlFile
-from .adapters.readers import Inventory, KernelLogReader, NvmlReader, NvmlSource, PortsReader, UnitsReader
+from .adapters.readers import DcgmReader, Inventory, KernelLogReader, NvmlReader, NvmlSource, PortsReader, UnitsReader
 from .core import Publication, nvml_of
 from .core.reports import Observation
 from .health import HealthWatch, boot_id_of
@@ -43,6 +44,8 @@ MACHINE_S = 300.0
 PORTS_S = 15.0
 #: Seconds between two looks at the kernel log, at units and modules, and at the link to the kubelet.
 LOG_S, EMULATED_LOG_S, UNITS_S, LINKS_S = 0.25, 0.5, 15.0, 5.0
+#: DCGM's exporter collects its values every 30 s.
+DCGM_S = 30.0
 #: Seconds after which a call of a reader of health counts as hanging; NVML has `nvml_timeout_s` in addition.
 DEADLINE_S = 10.0
 #: Seconds between two looks at the boot id of an emulated node.
@@ -199,8 +202,14 @@ class NodeWatch:
             on.add(Check.KERNEL_LOG)
         records = KernelRecords(self._host / KERNEL_LOG, emulated=emulated)
         log_reader = KernelLogReader(records, self._inventory, seq=watch.reports.log_seq, on_gap=read_nvml.due.set)
-        watch.add(Check.KERNEL_LOG, log_reader, self._rule(Check.KERNEL_LOG, on, EMULATED_LOG_S if emulated else LOG_S))
+        log_rule = self._rule(Check.KERNEL_LOG, on, EMULATED_LOG_S if emulated else LOG_S)
+        watch.add(Check.KERNEL_LOG, log_reader, log_rule)
         watch.add(Check.PORTS, PortsReader(self._host, self._inventory), self._rule(Check.PORTS, on, PORTS_S))
+        if settings.dcgm_url and not emulated:
+            on.add(Check.DCGM)
+        without_log = log_rule.mode is not ReaderMode.ON
+        dcgm = DcgmReader(Exporter(settings.dcgm_url), self._inventory, cards=watch.reports.cards, xids=without_log)
+        watch.add(Check.DCGM, dcgm, self._rule(Check.DCGM, on, DCGM_S))
         watch.add(Check.UNITS, UnitsReader(self._host, self._inventory), self._rule(Check.UNITS, on, UNITS_S))
         watch.add(Check.LINKS, self, self._rule(Check.LINKS, on, LINKS_S))
         await watch.run()

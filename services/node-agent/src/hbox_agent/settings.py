@@ -74,13 +74,19 @@ class AgentSettings(Settings):
         description="Seconds without an answer after which the agent publishes that NVML does not answer. Without persistence "
         "mode each card takes seconds.",
     )
+    dcgm_url: str = Field(
+        "",
+        pattern=r"^(https?://.+)?$",
+        description="URL of the metrics of DCGM's exporter on this node, such as http://nvidia-dcgm-exporter.gpu-operator:9400/metrics of a Service with "
+        "internalTrafficPolicy Local; empty: not read.",
+    )
     kernel_log: bool = Field(
         False,
         description="true = read the kernel log, too: /dev/kmsg below host_root or, if it cannot be opened, by syslog(2), with CAP_SYSLOG.",
     )
     readers: dict[Check, ReaderRule] = Field(
         {},
-        description="Readers of health by check (kernel-log, nvml, ports, units, links): mode (on, report-only, off), every_s, "
+        description="Readers of health by check (kernel-log, nvml, ports, dcgm, units, links): mode (on, report-only, off), every_s, "
         'deadline_s; for example {"ports": {"mode": "report-only", "every_s": 60}}.',
     )
 

@@ -10,6 +10,9 @@ An event (a kernel record) is one fact. A state (a card, a port, a unit) is a fa
 | nvml | `gpu:<uuid>` | `card` | state of the card, with `pci`, `index` |
 | nvml | node | `cards` | `init`: NVML's code, `count`, `listed`, `inventory`: uuids of the boot, `driver`, `problem`, `asking` |
 | ports | `rail:<HCA>` | `port` | state of the port, with `pci` |
+| dcgm | `gpu:<uuid>` | `card` | what DCGM's exporter shows of the card (`dcgm.card_states`) |
+| dcgm | `gpu:<uuid>` | number of an XID | an event: `kind`, `code`, `pci`; only if the kernel log is not read |
+| dcgm | node | `exporter` | `rows`: uuids of the cards that the exporter shows, `inventory`, `nvml_count`: how many NVML lists |
 | units | node | `units` | state by systemd unit and by kernel module |
 | units | node | `acs` | `redirecting`: PCI bridges that turn transfers between cards and adapters to the root complex |
 | links | node | `kubelet` | `state`: `answers` or `silent` |
@@ -42,6 +45,7 @@ class Check(StrEnum):
     KERNEL_LOG = "kernel-log"
     NVML = "nvml"
     PORTS = "ports"
+    DCGM = "dcgm"
     UNITS = "units"
     LINKS = "links"
     AGENT = "agent"

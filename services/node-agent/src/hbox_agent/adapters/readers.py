@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Unavailable
+from hbox_common.health.dcgm import Scrape, card_states, counted_xids, parse_exporter
 from hbox_common.health.lines import KernelLog
 from hbox_common.health.nvmlfacts import cards_of
 from hbox_common.health.ports import compute_ports, port_states
@@ -44,6 +45,7 @@ class Inventory:
         self.redirecting: tuple[str, ...] | None = None  #: bridges, as in `nodenuma.redirecting`
         self.cards: dict[str, str] = {}  #: uuid by PCI address without function
         self.cards_known = True  #: False until NVML was read for the first time
+        self.listed: int | None = None  #: how many cards NVML listed last; None: unknown
 
     @property
     def rails(self) -> dict[str, str]:
@@ -135,6 +137,7 @@ class NvmlReader:
             if "pci" in state:
                 self._inventory.cards = {p: u for p, u in self._inventory.cards.items() if u != uuid} | {state["pci"]: uuid}
             found.append(Observation(Check.NVML, f"gpu:{uuid}", "card", state))
+        self._inventory.listed = None if "problem" in node else len(node["listed"])
         if "problem" not in node:
             self._cards.update(dict.fromkeys(self._cards, -1))
         self._cards.update(indices)
@@ -160,6 +163,47 @@ class PortsReader:
         for name in self._known.keys() - states.keys():
             states[name] = {"pci": self._known[name], "missing": True}
         return [Observation(Check.PORTS, f"rail:{name}", "port", state) for name, state in states.items()]
+
+
+class ExporterSource(Protocol):
+    def read(self) -> str:
+        """The exporter's text. Blocks. Raises Unavailable."""
+        ...
+
+
+class DcgmReader:
+    """States of cards by DCGM's exporter, and which cards it shows. `cards`: those of NVML's reader. `xids`: publish the XIDs that the exporter counts, too."""
+
+    def __init__(self, exporter: ExporterSource, inventory: Inventory, *, cards: Mapping[str, int], xids: bool) -> None:
+        self._exporter, self._inventory, self._cards, self._xids = exporter, inventory, cards, xids
+        self._shown: set[str] = set()  #: since the start: the inventory of a node whose NVML is not read
+        self._counts: dict[tuple[str, int], float] = {}
+
+    async def read(self) -> Sequence[Observation]:
+        scrape = await asyncio.to_thread(lambda: parse_exporter(self._exporter.read()))
+        states = dict(list(card_states(scrape).items())[:MOST_ITEMS])
+        if len(self._shown) < MOST_ITEMS:
+            self._shown |= states.keys()
+        value = {
+            "rows": sorted(states),
+            "inventory": sorted(self._cards or self._shown),
+            "nvml_count": self._inventory.listed,
+        }
+        found = [Observation(Check.DCGM, NODE, "exporter", value)]
+        found += [Observation(Check.DCGM, f"gpu:{uuid}", "card", state) for uuid, state in states.items()]
+        return found + self._events(scrape) if self._xids else found
+
+    def _events(self, scrape: Scrape) -> list[Observation]:
+        """XIDs that the exporter counted since the last reading."""
+        before, self._counts = self._counts, counted_xids(scrape)
+        return [
+            Observation(
+                Check.DCGM, f"gpu:{uuid}", str(code), {"kind": "xid", "code": code, "pci": scrape.cards.get(uuid)},
+                f"XID {code}, counted by DCGM's exporter", event=True,
+            )
+            for (uuid, code), count in self._counts.items()
+            if count > before.get((uuid, code), 0.0)
+        ]  # fmt: skip
 
 
 #: Units and modules whose absence stops jobs.

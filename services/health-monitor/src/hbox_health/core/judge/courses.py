@@ -53,6 +53,15 @@ WAITS = {
     "pair-test": 300.0,
     "agent-silent": 300.0,
     "register": 60.0,
+    # an exporter that reloads shows no cards, or some, for a minute or two (`exporter.RELOAD_S`)
+    "dcgm-absent": 120.0,
+    "dcgm-rows": 120.0,
+    "dcgm-silent": 120.0,
+    "dcgm-hot": 75.0,
+    # the exporter counts these in a window of 300 s
+    "dcgm-hw_thermal_slowdown": 600.0,
+    "dcgm-hw_slowdown": 600.0,
+    "dcgm-hw_power_brake_slowdown": 600.0,
     # an agent reads a card every 25 s, and reports it only when it changes: as many readings as `snapshot.POLLS`
     "nvml-nvlink": 50.0,
     "nvml-clocks": 75.0,
@@ -70,6 +79,10 @@ CLEAN = {
     "nvml-clocks": 1800.0,
     "nvml-margin": 1800.0,
     "nvml-pcie": 1800.0,
+    "dcgm-hot": 1800.0,
+    "dcgm-hw_thermal_slowdown": 1800.0,
+    "dcgm-hw_slowdown": 1800.0,
+    "dcgm-hw_power_brake_slowdown": 1800.0,
 }
 
 

@@ -26,14 +26,24 @@ def judge_exporter(
     empty_for_s: float | None = None,
 ) -> tuple[list[Finding], list[str]]:
     """Findings, and the UUIDs of cards of the inventory without rows. inventory: UUIDs, or their number where no more is known."""
-    if not scrape.cards:
+    findings, absent = judge_rows(scrape.cards, inventory, nvml_count=nvml_count, empty_for_s=empty_for_s)
+    return findings + judge_values(scrape, rules, context), absent
+
+
+def judge_rows(
+    shown: Collection[str], inventory: Collection[str] | int | None, *, nvml_count: int | None, empty_for_s: float | None
+) -> tuple[list[Finding], list[str]]:
+    """As `judge_exporter`, of the cards that the exporter shows."""
+    if not shown:
         expected = inventory if isinstance(inventory, int) else len(inventory or ())
         return _silent(expected, nvml_count, empty_for_s), []
-    absent = sorted(set(inventory) - set(scrape.cards)) if inventory is not None and not isinstance(inventory, int) else []
-    missing = len(absent) or (max(0, inventory - len(scrape.cards)) if isinstance(inventory, int) else 0)
-    known = len(scrape.cards) + missing
-    out = _absent(absent, missing, known, nvml_count) if missing else []
-    return out + _values(scrape, context) + _events(scrape, rules, context) + _health(scrape), absent
+    absent = sorted(set(inventory) - set(shown)) if inventory is not None and not isinstance(inventory, int) else []
+    missing = len(absent) or (max(0, inventory - len(shown)) if isinstance(inventory, int) else 0)
+    return (_absent(absent, missing, len(shown) + missing, nvml_count) if missing else []), absent
+
+
+def judge_values(scrape: Scrape, rules: Rules, context: Context) -> list[Finding]:
+    return _values(scrape, context) + _events(scrape, rules, context) + _health(scrape)
 
 
 def _silent(expected: int, nvml_count: int | None, empty_for_s: float | None) -> list[Finding]:

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hbox_common.health.dcgm import scrape_of
 from hbox_common.health.records import BURST_S, card_of
 from hbox_common.health.report import NODE, Check, Fact
 
 from .assess import RECOVERY, Context, recovery_finding
 from .burst import judge
+from .exporter import RELOAD_S, judge_rows, judge_values
 from .finding import Action, Blame, Finding, Scope, Severity
 from .happenings import FactSeen, Found
 from .memory import MOST_BURST, Burst, Expected, NodeMemory
@@ -45,6 +47,8 @@ def found(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found 
     match fact.check, fact.code:
         case Check.KERNEL_LOG, _:
             return _kernel(event, node, rules, now)
+        case Check.DCGM, code if code.isdigit():  # an XID without its line
+            return _kernel(event, node, rules, now)
         case Check.PORTS, _:
             leaf = fact.value.get("leaf") or node.unit
             return _state(event, _port(fact), group=f"switch:{leaf}" if leaf else "")
@@ -57,6 +61,11 @@ def found(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found 
             return _state(event, *_cards(fact, node.accepted))
         case Check.UNITS, "acs":
             return _state(event, *_acs(fact))
+        case Check.DCGM, "card":
+            context = Context(rules.profile(box_of(node.labels)), node.driver)
+            return _state(event, *judge_values(scrape_of(fact.entity.removeprefix("gpu:"), fact.value), rules, context))
+        case Check.DCGM, "exporter":
+            return _state(event, *_exporter(fact))
         case Check.UNITS, _:
             return _state(event, *_units(fact, nvswitch=rules.profile(box_of(node.labels)).nvswitch), wait_s=_boot_wait(fact))
         case Check.AGENT, code if code.partition(":")[0] == "hangs":
@@ -87,6 +96,15 @@ def _card(event: FactSeen, node: NodeMemory, rules: Rules) -> Found:
     return _state(event, *findings)
 
 
+def _exporter(fact: Fact) -> list[Finding]:
+    """An exporter that reloads shows no cards, or some, for a while: the findings wait for longer (`courses.WAITS`)."""
+    rows, inventory, count = (fact.value.get(key) for key in ("rows", "inventory", "nvml_count"))
+    if not isinstance(rows, tuple) or not isinstance(inventory, tuple):
+        return []
+    known = {str(uuid) for uuid in inventory}
+    return judge_rows([str(uuid) for uuid in rows], known, nvml_count=_number(count), empty_for_s=RELOAD_S)[0]
+
+
 def _major(driver: Any) -> int | None:
     major = str(driver or "").partition(".")[0]
     return int(major) if major.isascii() and major.isdigit() else None
@@ -94,7 +112,7 @@ def _major(driver: Any) -> int | None:
 
 def _kernel(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found | None:
     fact, record = event.fact, dict(event.fact.value)
-    identity = f"{record['seq']}" if "seq" in record else f"{fact.at}|{fact.text}"
+    identity = f"{record['seq']}" if "seq" in record else f"{fact.at}|{fact.entity}|{fact.text}"
     if identity in node.records:
         return None
     card = card_of(record) or ""
