@@ -148,7 +148,10 @@ async def test_a_killed_reset_is_failed_and_restored_and_not_executed_again(worl
         await world.decides(asked)
         await world.called(OFF_ON[1])
     hold.unlink()
+    await world.nats.stop()
     async with world.remedy(ON):
+        await world.called(OFF_ON[2])  # the node is restored without the broker
+        await world.nats.start()
         end = await world.ended(asked)
         assert (end.outcome, end.message) == (Outcome.FAILED, "interrupted: node-remedy ended")
         assert world.changes == OFF_ON

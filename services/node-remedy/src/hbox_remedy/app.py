@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 READ_S = 30.0
 RETRY_S = 2.0
 PUBLISH_S = 10.0
-LOOK_S = 0.2
+WATCH_S, LOOK_S = 1.0, 0.2
 #: For a node to go down after the command that reboots it, and for a terminated process to end.
 REBOOTS_S, TERMINATES_S = 600.0, 15.0
 BUG_REPORT_S = 300.0
@@ -45,7 +45,9 @@ async def run(settings: RemedySettings, health: Health) -> None:
     if not is_name(settings.node_name):
         raise InvalidRequest("HBOX_NODE_NAME names no node", hint="set it to spec.nodeName of the pod, as the chart does")
     journal = Journal(settings.state, now=wall_s())
+    machine, commands = Machine(settings.host_root), Commands(settings.enter)
     try:
+        await end_interrupted(journal, machine.boot_id(), commands)
         async with Bus.connect(
             settings.nats_url,
             name=settings.service,
@@ -54,20 +56,61 @@ async def run(settings: RemedySettings, health: Health) -> None:
             user=settings.nats_user,
             ensure=False,
         ) as bus:
-            await NodeRemedy(settings, health, bus, journal).run()
+            await NodeRemedy(settings, health, bus, journal, machine=machine, commands=commands).run()
     finally:
         journal.close()
+
+
+async def end_interrupted(journal: Journal, boot_id: str, commands: Commands) -> None:
+    """End the remedies that a kill or a boot interrupted. Needs no broker: the node is restored at once."""
+    for entry in journal:
+        if entry.ended is not None:
+            continue
+        if entry.boot_id == boot_id:
+            restore = tuple(Command(args) for args in entry.restore)
+            ended = await restored(failed("interrupted: node-remedy ended"), restore, commands)
+        elif entry.decision.verb is Verb.REBOOT:
+            ended = Ended(Outcome.DONE, "the node has booted")
+        else:
+            ended = failed("interrupted: the node has booted")
+        _end(journal, entry.decision, ended)
+
+
+async def restored(ended: Ended, restore: tuple[Command, ...], commands: Commands) -> Ended:
+    """The end of a remedy after its `restore`; a card that is not as before its reset is not repaired."""
+    for command in restore:
+        result = await commands.run(command)
+        if not result.good:
+            ended = failed(f"{ended.message}; then {command}: {result.why}".removeprefix("; then "))
+    return ended
+
+
+def _end(journal: Journal, decision: Decision, ended: Ended) -> None:
+    try:
+        journal.end(decision.id, ended, at=wall_s())
+    except Unavailable as e:
+        log.error("the end of %s is published, and unknown after a restart: %s", decision.id, e)
+    _note(decision, ended)
+
+
+def _note(decision: Decision, ended: Ended) -> None:
+    metrics.REMEDIES.labels(decision.verb, ended.outcome).inc()
+    log.warning(
+        "%s of %s is %s: %s", decision.verb, decision.entity, ended.outcome, ended.message, extra={"decision": decision.id}
+    )
 
 
 class NodeRemedy:
     """One remedy at a time."""
 
-    def __init__(self, settings: RemedySettings, health: Health, bus: Bus, journal: Journal) -> None:
+    def __init__(
+        self, settings: RemedySettings, health: Health, bus: Bus, journal: Journal, *, machine: Machine, commands: Commands
+    ) -> None:
         self._settings, self._health, self._bus, self._journal = settings, health, bus, journal
         self._node = NodeName(settings.node_name)
-        self._machine, self._commands = Machine(settings.host_root), Commands(settings.enter)
-        self._verbs = Verbs(settings, self._machine, self._commands)
-        self._boot_id = self._machine.boot_id()
+        self._machine, self._commands = machine, commands
+        self._verbs = Verbs(settings, machine, commands)
+        self._boot_id = machine.boot_id()
         self._decided: RemediesDecided | None = None
         self._stored_at = 0.0  #: of `_decided`, by the broker's clock
         self._unpublished = {entry.decision.id for entry in journal if entry.ended is not None and not entry.published}
@@ -75,7 +118,6 @@ class NodeRemedy:
         self._changed = asyncio.Event()
 
     async def run(self) -> NoReturn:
-        await self._end_interrupted()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._bus.follow_last(RemediesDecided, self._node, handle=self._on_decided, every_s=READ_S))
             group.create_task(self._watch())
@@ -85,7 +127,7 @@ class NodeRemedy:
         on_bus = self._health.condition("bus")
         while True:
             on_bus.ok() if self._bus.connected else on_bus.bad("NATS cannot be reached")
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(WATCH_S)
 
     async def _on_decided(self, delivery: Delivery | None) -> None:
         event = None if delivery is None else delivery.event
@@ -149,7 +191,8 @@ class NodeRemedy:
             self._settle(decision, refused(str(e)))
             return
         log.warning("%s of %s begins: %s", decision.verb, decision.entity, plan, extra={"decision": decision.id})
-        self._end(decision, await self._execute(decision, plan))
+        _end(self._journal, decision, await self._execute(decision, plan))
+        self._unpublished.add(decision.id)
 
     def _valid(self, decision: Decision) -> bool:
         """Whether the last message has the decision; health-monitor renews its expiry."""
@@ -188,7 +231,7 @@ class NodeRemedy:
             ended = failed(f"the node did not go down within {REBOOTS_S:g} s")
         if decision.verb is Verb.RESET and ended.outcome is Outcome.FAILED and self._failed_before(decision):
             await self._report_bug(decision)
-        return await self._restored(ended, plan.restore)
+        return await restored(ended, plan.restore, self._commands)
 
     async def _step(self, step: Step, environment: dict[str, str]) -> Ended:
         if isinstance(step, Terminate):
@@ -211,14 +254,6 @@ class NodeRemedy:
             await asyncio.sleep(LOOK_S)
         return Ended(Outcome.DONE)
 
-    async def _restored(self, ended: Ended, restore: tuple[Command, ...]) -> Ended:
-        """The end of a remedy after its `restore`; a card that is not as before its reset is not repaired."""
-        for command in restore:
-            result = await self._commands.run(command)
-            if not result.good:
-                ended = failed(f"{ended.message}; then {command}: {result.why}".removeprefix("; then "))
-        return ended
-
     def _failed_before(self, decision: Decision) -> bool:
         """Whether a reset for the same incident has failed: a reboot follows, which loses the driver's state."""
         same = (
@@ -234,26 +269,6 @@ class NodeRemedy:
             result = await self._commands.run(Command(("nvidia-bug-report.sh", "--output-file", file), BUG_REPORT_S))
             log.warning("bug report %s: %s", file, "written" if result.good else result.why)
 
-    async def _end_interrupted(self) -> None:
-        for entry in self._journal:
-            if entry.ended is not None:
-                continue
-            if entry.boot_id == self._boot_id:
-                restore = tuple(Command(args) for args in entry.restore)
-                ended = await self._restored(failed("interrupted: node-remedy ended"), restore)
-            elif entry.decision.verb is Verb.REBOOT:
-                ended = Ended(Outcome.DONE, "the node has booted")
-            else:
-                ended = failed("interrupted: the node has booted")
-            self._end(entry.decision, ended)
-
-    def _end(self, decision: Decision, ended: Ended) -> None:
-        try:
-            self._journal.end(decision.id, ended, at=wall_s())
-        except Unavailable as e:
-            log.error("the end of %s is published, and unknown after a restart: %s", decision.id, e)
-        self._note(decision, ended)
-
     def _settle(self, decision: Decision, ended: Ended) -> None:
         """Record why a decision does not begin. Without a journal the record lasts until the program ends."""
         now = wall_s()
@@ -261,14 +276,8 @@ class NodeRemedy:
             self._journal.add(Entry(decision, self._boot_id, now, begun=False, ended=ended, ended_at=now))
         except Unavailable as e:
             log.error("the refusal of %s is published, and unknown after a restart: %s", decision.id, e)
-        self._note(decision, ended)
-
-    def _note(self, decision: Decision, ended: Ended) -> None:
+        _note(decision, ended)
         self._unpublished.add(decision.id)
-        metrics.REMEDIES.labels(decision.verb, ended.outcome).inc()
-        log.warning(
-            "%s of %s is %s: %s", decision.verb, decision.entity, ended.outcome, ended.message, extra={"decision": decision.id}
-        )
 
     async def _publish_ends(self) -> None:
         for id in sorted(self._unpublished):
