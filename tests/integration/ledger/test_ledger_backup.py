@@ -18,7 +18,8 @@ from sqlalchemy.pool import NullPool
 
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
 from hbox_common.model import PodPhase
-from hbox_ledger.adapters import backup as module
+from hbox_common.store import files
+from hbox_ledger.adapters import tables
 from hbox_ledger.adapters import tables as t
 from hbox_ledger.adapters.audit import prove
 from hbox_ledger.adapters.backup import backup, faulty, restore
@@ -307,21 +308,21 @@ async def test_a_database_with_a_log_beside_it_is_no_backup(kit: Kit, tmp_path: 
 
 
 @pytest.mark.parametrize("end", [OSError(5, "Input/output error"), KeyboardInterrupt()], ids=["disk", "ctrl-c"])
-@pytest.mark.parametrize("at", ["_sync", "_kept"])
+@pytest.mark.parametrize("at", ["sync", "_kept"])
 async def test_a_restore_that_stops_in_the_middle_leaves_what_was_there(
     kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, end: BaseException
 ) -> None:
     database, file = tmp_path / "ledger.db", tmp_path / "backup.db"
     await history(kit, address(database))
     backup(address(database), file)
-    do = getattr(module, at)
+    do = getattr(files, at)
 
     def stopped(path: Path) -> object:
         if at == "_kept":
             do(path)
         raise end
 
-    monkeypatch.setattr(module, at, stopped)
+    monkeypatch.setattr(files, at, stopped)
     with pytest.raises((InvalidRequest, KeyboardInterrupt)):
         restore(file, address(database))
     assert prove(address(database)).records == 11
@@ -356,14 +357,14 @@ async def test_a_disk_that_is_full_is_the_backups_and_not_the_databases(kit: Kit
     assert "InvalidRequest: " in done.stderr.splitlines()[-1]
     assert "backup.db.part cannot be written" in done.stderr.splitlines()[-1]
     assert _beside(file) == []
-    module._make(file)
+    files.new_file(file)
     with pytest.raises(InvalidRequest, match=r"backup\.db cannot be written: .*full"):
         _fill(file)
 
 
 def _fill(file: Path) -> None:
     """With what comes from PostgreSQL, beyond what the disk has room for."""
-    with module._writing(file) as rows_of_postgresql:
+    with files.writing(file, tables.metadata, tables.VERSIONS) as rows_of_postgresql:
         rows_of_postgresql.exec_driver_sql("PRAGMA max_page_count=1")
         rows_of_postgresql.exec_driver_sql("CREATE TABLE more AS SELECT randomblob(99999) AS much")
 

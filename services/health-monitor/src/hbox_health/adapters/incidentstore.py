@@ -18,7 +18,7 @@ KEPT_S = 30 * 86_400.0
 #: Rows of one statement, below the limits of SQLite.
 MOST_ROWS = 500
 
-_INCIDENT, _NODE, _SHARED, _ORDER = (
+_INCIDENT, _NODE, _SHARED, ORDER = (
     TypeAdapter(Incident),
     TypeAdapter(NodeMemory),
     TypeAdapter(Memory),
@@ -34,7 +34,7 @@ class IncidentStore:
 
     async def load(self, *, since: float) -> tuple[Memory, list[Incident]]:
         """All that the judgement remembered, and the incidents that are open or changed after `since`."""
-        return await self._store.read(lambda connection: _load(connection, since))
+        return await self._store.read(lambda connection: load(connection, since))
 
     async def save(
         self, memory: Memory, nodes: Collection[str], incidents: Iterable[Incident], orders: Iterable[HealthOrder] = ()
@@ -47,14 +47,14 @@ class IncidentStore:
     async def order(self, id_: str) -> HealthOrder | None:
         """The order of this id, if it is stored."""
         found = await self._store.read(lambda c: c.execute(select(t.orders.c.body).where(t.orders.c.id == id_)).scalar())
-        return None if found is None else _ORDER.validate_json(found)
+        return None if found is None else ORDER.validate_json(found)
 
     async def orders(self, *, since: float, node: NodeName | str = "") -> list[HealthOrder]:
         """Orders since a time, oldest first; of one node if it is named."""
         query = select(t.orders.c.body).where(t.orders.c.at >= since).order_by(t.orders.c.at, t.orders.c.id)
         if node:
             query = query.where(t.orders.c.node == node)
-        return await self._store.read(lambda c: [_ORDER.validate_json(row.body) for row in c.execute(query)])
+        return await self._store.read(lambda c: [ORDER.validate_json(row.body) for row in c.execute(query)])
 
     async def forget(self, *, before: float) -> None:
         """Delete incidents that closed before this time."""
@@ -74,7 +74,7 @@ def _body(memory: Memory, name: str) -> str | None:
     return None if node is None else _NODE.dump_json(node).decode()
 
 
-def _load(connection: Connection, since: float) -> tuple[Memory, list[Incident]]:
+def load(connection: Connection, since: float) -> tuple[Memory, list[Incident]]:
     found = connection.execute(
         select(t.incidents.c.body).where((t.incidents.c.state != IncidentState.CLOSED) | (t.incidents.c.changed >= since))
     )
@@ -92,7 +92,7 @@ def _save(
     if orders:
         connection.execute(
             insert(t.orders),
-            [{"id": one.id, "at": one.at, "node": one.node, "body": _ORDER.dump_json(one).decode()} for one in orders],
+            [{"id": one.id, "at": one.at, "node": one.node, "body": ORDER.dump_json(one).decode()} for one in orders],
         )
     rows = [
         {"id": one.id, "node": one.node, "state": one.state, "changed": one.changed, "body": _INCIDENT.dump_json(one).decode()}

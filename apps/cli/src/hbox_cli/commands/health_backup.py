@@ -1,0 +1,73 @@
+"""`hbox health backup` and `hbox health restore`: incidents, the memory of the judgement, and orders."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..aio import in_order
+from ..context import Context, command_options
+from ..output import put
+from ..platform.layout import Layout
+
+if TYPE_CHECKING:
+    from hbox_health.adapters.backup import Contents
+
+_FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+_DATABASE = click.option(
+    "--database",
+    metavar="URL",
+    envvar="HBOX_HEALTH_DATABASE_URL",
+    help="Database of health-monitor: sqlite:////path/health.db [the state folder's].",
+)
+
+
+@click.command("backup")
+@_FILE
+@_DATABASE
+@command_options
+def backup_(ctx: Context, file: Path, database: str | None) -> None:
+    """Write a consistent backup of health-monitor's database to FILE: incidents, what is remembered of each node, orders of operators. health-monitor may run.
+
+    \b
+    hbox health backup health-2026-11-23.db
+    """
+    from hbox_health.adapters.backup import backup  # noqa: PLC0415  SQLAlchemy, which other commands do not need
+
+    with in_order():
+        contents = backup(database or _own(ctx), file)
+    if not ctx.output.people:
+        ctx.output.document("HealthBackup", {"file": str(file), **asdict(contents)})
+    else:
+        put(f"{file}: {_text(contents)}")
+
+
+@click.command("restore")
+@_FILE
+@_DATABASE
+@command_options
+def restore_(ctx: Context, file: Path, database: str | None) -> None:
+    """Replace health-monitor's database with the backup FILE. Stop health-monitor first; the previous database is renamed and kept.
+
+    \b
+    hbox health restore health-2026-11-23.db
+    """
+    from hbox_health.adapters.backup import restore  # noqa: PLC0415  as above
+
+    with in_order():
+        contents, kept = restore(file, database or _own(ctx))
+    if not ctx.output.people:
+        ctx.output.document("HealthRestore", {"kept": kept and str(kept), **asdict(contents)})
+        return
+    if kept is not None:
+        put(f"the previous database is in {kept}")
+    put(f"restored: {_text(contents)}")
+
+
+def _own(ctx: Context) -> str:
+    return f"sqlite:///{Layout(ctx.state).health_database.absolute()}"
+
+
+def _text(contents: "Contents") -> str:
+    return f"{contents.incidents} incidents, {contents.open} of them open, {contents.nodes} nodes, {contents.orders} orders"
