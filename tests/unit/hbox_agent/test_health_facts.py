@@ -10,7 +10,7 @@ from hbox_agent.core.kernelfacts import observations
 from hbox_agent.core.reports import MOST_EVENTS, MOST_REPEATED, REPORT_BYTES, WINDOW_S, Observation, Reports
 from hbox_common.events import HealthReport, encode
 from hbox_common.health.nvmlfacts import card_state, cards_of
-from hbox_common.health.ports import compute_ports, port_states
+from hbox_common.health.ports import compute_ports, growth, port_states
 from hbox_common.health.report import Check, Fact, value_of
 from hbox_common.model import NodeName
 from hbox_common.model.nodenuma import PciDevice, PciKind
@@ -265,3 +265,9 @@ def test_states_and_error_counters_of_ports_and_nothing_else() -> None:
         },
         "mlx5_0:2": {"pci": "0000:18:00.0", "state": "1: DOWN"},
     }  # fmt: skip
+
+
+def test_counters_of_a_port_grow_since_the_last_reading_and_a_reset_counter_from_the_next_one_on() -> None:
+    assert growth({}, {"symbol_error": 7}) == {}
+    assert growth({"symbol_error": 7, "link_downed": 1}, {"symbol_error": 9, "link_downed": 1}) == {"symbol_error": 2}
+    assert growth({"symbol_error": 9}, {"symbol_error": 3}) == {}

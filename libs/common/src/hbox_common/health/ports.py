@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from hbox_common.model.devices.adapters import NEAR, PathKind, path_kind
 from hbox_common.model.nodenuma import PciDevice, PciKind
@@ -70,3 +71,9 @@ def port_states(files: Mapping[str, str], ports: Mapping[str, str]) -> dict[str,
         elif (what in COUNTERS or what in HW_COUNTERS) and _NUMBER.fullmatch(word):
             state[what] = int(word)
     return found
+
+
+def growth(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, int]:
+    """By how much the error counters of a port grew between two readings. A counter that fell was reset, and counts from the next reading on."""
+    names = (name for name in (*COUNTERS, *HW_COUNTERS) if name in before and name in now)
+    return {name: more for name in names if (more := now[name] - before[name]) > 0}

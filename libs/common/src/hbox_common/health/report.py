@@ -9,7 +9,7 @@ An event (a kernel record) is one fact. A state (a card, a port, a unit) is a fa
 | kernel-log | node | `gap` | `from`, `to`: sequence numbers of lost records; an NVML reading follows |
 | nvml | `gpu:<uuid>` | `card` | state of the card, with `pci`, `index` |
 | nvml | node | `cards` | `init`: NVML's code, `count`, `listed`, `inventory`: uuids of the boot, `driver`, `problem`, `asking` |
-| ports | `rail:<HCA>` | `port` | state of the port, with `pci` |
+| ports | `rail:<HCA>` | `port` | state of the port, with `pci`; `best_gbps`: highest rate on the node; `growth`: of error counters in `growth_s` |
 | dcgm | `gpu:<uuid>` | `card` | what DCGM's exporter shows of the card (`dcgm.card_states`) |
 | dcgm | `gpu:<uuid>` | number of an XID | an event: `kind`, `code`, `pci`; only if the kernel log is not read |
 | dcgm | node | `exporter` | `rows`: uuids of the cards that the exporter shows, `inventory`, `nvml_count`: how many NVML lists |

@@ -11,7 +11,7 @@ from hbox_common.errors import Unavailable
 from hbox_common.health.dcgm import Scrape, card_states, counted_xids, parse_exporter
 from hbox_common.health.lines import KernelLog
 from hbox_common.health.nvmlfacts import cards_of
-from hbox_common.health.ports import compute_ports, port_states
+from hbox_common.health.ports import compute_ports, growth, port_states
 from hbox_common.health.records import Record
 from hbox_common.health.report import MOST_ITEMS, NODE, TEXT_BYTES, Check
 from hbox_common.model.bounds import ID_BYTES, sanitized
@@ -148,11 +148,15 @@ class NvmlReader:
 
 
 class PortsReader:
-    """States of the RDMA ports that belong to cards. A port that was there once and is not now is `missing`."""
+    """States of the RDMA ports that belong to cards, with what their error counters grew since the last reading, and the highest rate of a port of the node.
+    A port that was there once and is not now is `missing`."""
 
     def __init__(self, host: Path, inventory: Inventory) -> None:
         self._host, self._inventory = host, inventory
         self._known: dict[str, str] = {}
+        self._last: dict[str, Record] = {}
+        self._last_at = 0.0
+        self._best_gbps = 0.0
 
     async def read(self) -> Sequence[Observation]:
         ports = compute_ports(self._inventory.devices)
@@ -162,6 +166,15 @@ class PortsReader:
         states = port_states(await asyncio.to_thread(read_counters, self._host, tuple(self._known)), self._known)
         for name in self._known.keys() - states.keys():
             states[name] = {"pci": self._known[name], "missing": True}
+        now = monotonic_s()
+        growths = {name: growth(self._last.get(name, {}), state) for name, state in states.items()}
+        seconds, self._last, self._last_at = now - self._last_at, {name: dict(state) for name, state in states.items()}, now
+        self._best_gbps = max([self._best_gbps, *(state.get("gbps", 0.0) for state in states.values())])
+        for name, state in states.items():
+            if self._best_gbps:
+                state["best_gbps"] = self._best_gbps
+            if growths[name]:
+                state |= {"growth": growths[name], "growth_s": round(seconds, 1)}
         return [Observation(Check.PORTS, f"rail:{name}", "port", state) for name, state in states.items()]
 
 

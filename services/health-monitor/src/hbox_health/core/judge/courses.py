@@ -44,6 +44,9 @@ class Course:
 WAITS = {
     "port": 240.0,
     "port-flap": 0.0,
+    # an agent reads a port every 15 s: three readings, and four, since counters may grow once when a link is trained
+    "port-slow": 45.0,
+    "port-errors": 60.0,
     "unit": 60.0,
     "unit-nvidia-fabricmanager": 60.0,
     "fabric": 20.0,

@@ -14,6 +14,7 @@ from .exporter import RELOAD_S, judge_rows, judge_values
 from .finding import Action, Blame, Finding, Scope, Severity
 from .happenings import FactSeen, Found
 from .memory import MOST_BURST, Burst, Expected, NodeMemory
+from .portstate import judge_port
 from .rules import Rules
 from .snapshot import judge_card, judge_init
 
@@ -51,7 +52,7 @@ def found(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found 
             return _kernel(event, node, rules, now)
         case Check.PORTS, _:
             leaf = fact.value.get("leaf") or node.unit
-            return _state(event, _port(fact), group=f"switch:{leaf}" if leaf else "")
+            return _state(event, *judge_port(fact), group=f"switch:{leaf}" if leaf else "")
         case Check.NVML, "card":
             return _card(event, node, rules)
         case Check.NVML, "cards":
@@ -162,16 +163,6 @@ def _wait(burst: Burst, rules: Rules, driver: int | None) -> float:
 
 def _number(value: Any) -> int | None:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _port(fact: Fact) -> Finding | None:
-    state = "MISSING" if fact.value.get("missing") else str(fact.value.get("state", "")).upper()
-    if "ACTIVE" in state or not state:
-        return None
-    why = f"the port is {state.partition(':')[2].strip() or state}"
-    return Finding(
-        fact.entity, "port", "down", Severity.DEGRADED, Blame.HARDWARE, Scope.RAIL, Action.ISOLATE_RAIL, REQUIREMENTS, why
-    )
 
 
 def _cards(fact: Fact, accepted: int | None) -> list[Finding]:

@@ -29,7 +29,7 @@ def end_reason(site: Site, reason: Reason) -> None:
         site.work.leave(reason.group, site.name)
     if (
         reason.finding.kind == "port"
-        and reason.finding.code != "flap"
+        and reason.finding.code == "down"
         and site.now - reason.since >= site.work.policies.flap_down_s
     ):
         entity = reason.finding.entity
