@@ -37,6 +37,7 @@ ASKED_FOR = (
     "vgpu",
     "shards",
     "wishes",
+    "health",
     "health-log",
     "health-day",
     "why",

@@ -2,10 +2,11 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from hbox_common.clock import monotonic_s
@@ -66,8 +67,8 @@ class Load:
             yield load
             watching.cancel()
 
-    async def nodes(self, count: int, *, cards: int = 8) -> None:
-        """Ready nodes of one size, without kubelets behind them."""
+    async def nodes(self, count: int, *, cards: int = 8, labels: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Ready nodes of one size, without kubelets behind them. labels: more of them."""
         size = {"cpu": "128", "memory": "1024Gi", "pods": "110", "nvidia.com/gpu": str(cards)}
 
         async def make(i: int) -> None:
@@ -78,7 +79,7 @@ class Load:
                 body={
                     "apiVersion": "v1",
                     "kind": "Node",
-                    "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+                    "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
                     "status": {"capacity": size, "allocatable": size, "conditions": [{"type": "Ready", "status": "True"}]},
                 },
             )
