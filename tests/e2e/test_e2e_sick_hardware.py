@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient
+from hbox_common.kube import EVENTS, NODES, PODGROUPS, PODS, KubeClient
 from hbox_common.model import parse_slices
 from hbox_sandbox.trace import TraceNode
 from hbox_sandbox.trace.manifests import node_manifest
@@ -67,6 +67,16 @@ async def gone(client: KubeClient, *names: str) -> bool:
 async def uids_of(client: KubeClient) -> dict[str, str]:
     pods = (await client.json("GET", PODS.path(SPACE)))["items"]
     return {one["metadata"]["name"]: one["metadata"]["uid"] for one in pods}
+
+
+async def device_errors(client: KubeClient, name: str) -> set[str]:
+    """How the notes of the pod's Events DeviceError begin."""
+    found = (await client.json("GET", EVENTS.path(SPACE)))["items"]
+    return {
+        " ".join(one["message"].split()[:2])
+        for one in found
+        if one["reason"] == "DeviceError" and one["involvedObject"]["name"] == name
+    }
 
 
 def bad_cards(platform: Up, name: str) -> list[str]:
@@ -159,6 +169,10 @@ async def test_a_contained_memory_error_takes_its_card_and_an_error_of_a_program
             ("job", "31", "user"),
         }
         assert await until_placed(client, "train-0", "train-1") == where, "no pod leaves"
+        async with asyncio.timeout(30):
+            while not (noted := await device_errors(client, "train-1")):  # noqa: ASYNC110  asks the API server
+                await asyncio.sleep(0.1)
+        assert noted <= {"xid 31", "xid 94", "nvml row-pending"}
         assert platform.json("audit")["faults"] == []
 
 

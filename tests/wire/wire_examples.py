@@ -23,6 +23,7 @@ from hbox_common.events import (
     ClaimsPage,
     CloudEvent,
     DeadLetter,
+    DeviceErrorSeen,
     EpochAsked,
     EpochSaid,
     Event,
@@ -368,11 +369,14 @@ EXAMPLES: tuple[Event, ...] = (
     IncidentChanged(
         incident=Incident(
             "inc-1", _NODE, _CARDS[0], "xid", "79", IncidentState.CONFIRMED, "fatal-node", "hardware", "node", "reboot", 1.0, 2.0, "b1",
-            "reset", "nvidia-catalogue", "1", ("Xid 79",), 3.0, ("breaker",), "fell off the bus",
+            "reset", "nvidia-catalogue", "1", ("Xid 79",), 3.0, ("breaker",), "fell off the bus", checks=("NVLinks: 18 of 18",),
         ),
     ),
     HealthEvictionAsked(
         node=_NODE, incident="inc-1", boot_id="b1", cards=_CARDS, jobs=("lab/train",), reason="XID 79", policy=SickPolicy.CHECKPOINT, ended=True
+    ),
+    DeviceErrorSeen(
+        node=_NODE, incident="inc-1", pod="lab/p0", job=_JOB, card=_CARDS[0], code="94", message="contained memory error", at=1_700_000_001.25
     ),
     RemediesDecided(
         node=_NODE, boot_id="b1",

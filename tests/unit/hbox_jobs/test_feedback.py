@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from hbox_common.events import JobVerdict, PodScore
+from hbox_common.events import DeviceErrorSeen, JobVerdict, PodScore
 from hbox_common.model import NodeName, PodUid
 from hbox_common.model.annotations import ON_SICK_HARDWARE
 from hbox_jobs.core.feedback import POD_EVENTS_S, SELECT_AGAIN_S, UNKNOWN_FIELD, Feedback, Kind, SelectionWrite
@@ -565,3 +565,15 @@ def test_an_unknown_policy_for_sick_hardware_is_named_in_an_event_of_the_podgrou
     world.settle()
     found = [(kind, name, note) for kind, name, reason, note in world.events(0.0) if reason == UNKNOWN_FIELD]
     assert sorted(found) == [(Kind.POD, "alone", text), (Kind.POD_GROUP, "g", text)]
+
+
+def test_a_fault_of_a_pods_hardware_is_an_event_of_that_pod(world: World) -> None:
+    world.pod(pod("a"))
+    [announced] = world.jobs.take(10.0, 1e9).pending
+    seen = DeviceErrorSeen(
+        node=NodeName("n0"), incident="i1", pod="ml/a", job=announced.id, card="gpu:GPU-0", code="94", message="xid 94"
+    )
+    world.feedback.device_error(seen, 1.0)
+    assert world.events(1.0) == [(Kind.POD, "a", "DeviceError", "xid 94 (incident i1)")]
+    world.feedback.device_error(seen.model_copy(update={"pod": "ml/gone"}), 2.0)
+    assert world.events(2.0) == []

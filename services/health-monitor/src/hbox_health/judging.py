@@ -34,6 +34,7 @@ from .core.judge.happenings import (
     JobsSeen,
     NodeSeen,
     PodOnCards,
+    TellOwner,
     Tick,
     VerdictChanged,
 )
@@ -267,6 +268,8 @@ class Judging:
                         level, "incident %s on %s is %s: %s", incident.id, incident.entity, incident.state, incident.why,
                         extra={"node": incident.node},
                     )  # fmt: skip
+                case TellOwner():
+                    self._outbox.device_error(effect, wall=wall_s())
                 case _:
                     pass  # cordons follow from the verdicts (core/monitor.py), evictions from `wanted`, remedies from the memory
         for node in dict.fromkeys(effect.node for effect in effects if isinstance(effect, VerdictChanged)):

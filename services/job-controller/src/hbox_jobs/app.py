@@ -13,6 +13,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.events import (
     BindDecided,
     BindOutcome,
+    DeviceErrorSeen,
     Event,
     EvictionReceipt,
     JobsAdmitted,
@@ -209,7 +210,9 @@ class JobController:
             group.create_task(self._bus.follow([PolicyFollowed], self._on_policy, start=Start.LAST_PER_SUBJECT))
             group.create_task(self._bus.follow([OutcomesObserved], self._on_outcomes, start=Start.NEW))
             group.create_task(self._bus.follow([BindDecided], self._on_decided, start=Start.NEW))
-            group.create_task(self._bus.follow([EvictionReceipt], self._on_receipts, start=Start.NEW, writers_only=True))
+            group.create_task(
+                self._bus.follow([EvictionReceipt, DeviceErrorSeen], self._on_notices, start=Start.NEW, writers_only=True)
+            )
             phases = PhasePublisher(
                 self._bus,
                 self.jobs,
@@ -368,11 +371,14 @@ class JobController:
             assert isinstance(delivery.event, BindDecided)
             self.feedback.decided((bind.pod_uid for bind in delivery.event.binds), now)
 
-    async def _on_receipts(self, deliveries: Sequence[Delivery]) -> None:
+    async def _on_notices(self, deliveries: Sequence[Delivery]) -> None:
         now = monotonic_s()
         for delivery in deliveries:
-            assert isinstance(delivery.event, EvictionReceipt)
-            self.feedback.evicted(delivery.event, now)
+            if isinstance(delivery.event, DeviceErrorSeen):
+                self.feedback.device_error(delivery.event, now)
+            else:
+                assert isinstance(delivery.event, EvictionReceipt)
+                self.feedback.evicted(delivery.event, now)
         self._behind.set()
 
     async def _streams_lost(self) -> None:

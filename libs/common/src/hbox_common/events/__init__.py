@@ -49,7 +49,7 @@ from .decisions import (
     Outcome,
     OutcomesObserved,
 )
-from .health import HealthEvictionAsked, HealthReport, IncidentChanged, RemediesDecided, RemedyObserved
+from .health import DeviceErrorSeen, HealthEvictionAsked, HealthReport, IncidentChanged, RemediesDecided, RemedyObserved
 from .healthorders import (
     HealthOrderAsked,
     HealthOrdered,
@@ -174,6 +174,7 @@ __all__ = [
     "ClaimsPage",
     "CloudEvent",
     "DeadLetter",
+    "DeviceErrorSeen",
     "EpochAsked",
     "EpochSaid",
     "Event",

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from hbox_common.health.report import Fact
-from hbox_common.model import CardId, NodeName
+from hbox_common.model import CardId, JobId, NodeName
 from hbox_common.model.incident import Incident
 from hbox_common.model.remedy import Decision, Outcome
 from hbox_common.model.sickhardware import SickPolicy
@@ -75,6 +75,27 @@ class HealthEvictionAsked(Event):
     @property
     def closes(self) -> bool:
         return self.ended
+
+
+@register
+class DeviceErrorSeen(Event):
+    """A fault concerns a pod: of its hardware, or of its program. Published once per incident and pod, also if the pod stays."""
+
+    about: ClassVar = About(
+        "hbox.v1.health.pod.{node}", Stream.EVENTS, ("health-monitor",), ("job-controller", "integrators", "cli")
+    )
+    node: NodeName
+    incident: str
+    pod: str  #: namespace/name
+    job: JobId
+    card: str  #: entity, such as gpu:UUID or rail:HCA
+    code: str
+    message: str
+    at: float = 0.0  #: seconds since the epoch
+
+    @property
+    def own_id(self) -> str:
+        return f"{self.incident}.{self.job}.{self.pod}.{self.code}.{self.at}"
 
 
 @register

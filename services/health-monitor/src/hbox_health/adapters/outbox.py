@@ -7,6 +7,7 @@ from typing import NoReturn
 from hbox_common.bus import Bus
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import (
+    DeviceErrorSeen,
     HealthChanged,
     HealthEvictionAsked,
     HealthOrdered,
@@ -17,11 +18,12 @@ from hbox_common.events import (
     NodeDecided,
     RemediesDecided,
 )
-from hbox_common.model import DecisionId, Incident, Verdict
+from hbox_common.model import DecisionId, Incident, JobId, Verdict
 from hbox_common.model.healthorder import HealthOrder
 
 from .. import metrics
 from ..core import OWNER, Decide
+from ..core.judge.happenings import TellOwner
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,7 @@ RETRY_S = 0.5
 
 _Message = (
     HealthVerdict
+    | DeviceErrorSeen
     | NodeDecided
     | HealthChanged
     | IncidentChanged
@@ -66,6 +69,12 @@ class Outbox:
 
     def incident(self, incident: Incident) -> None:
         self._put("incident", f"{incident.id}.{incident.changed}", IncidentChanged(incident=incident))
+
+    def device_error(self, seen: TellOwner, *, wall: float) -> None:
+        error = DeviceErrorSeen(
+            node=seen.node, incident=seen.incident, pod=seen.pod, job=JobId(seen.job), card=seen.card, code=seen.code, message=seen.text, at=wall
+        )  # fmt: skip
+        self._put("pod", f"{seen.incident}.{seen.pod}.{seen.code}", error)
 
     def ordered(self, order: HealthOrder) -> None:
         self._put("order", order.id, HealthOrdered(order=order, at=order.at))
@@ -127,7 +136,7 @@ class Outbox:
                 await self._bus.publish(message)
             case HealthEvictionAsked():
                 await self._bus.publish(message, message.node, message.incident)
-            case RemediesDecided():
+            case DeviceErrorSeen() | RemediesDecided():
                 await self._bus.publish(message, message.node)
             case NodeDecided():
                 await self._bus.publish(message, message.key, message_id=message.id)

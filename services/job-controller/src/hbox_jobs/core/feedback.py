@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hbox_common.events import EvictionReceipt, EvictionRule, PodScore
+from hbox_common.events import DeviceErrorSeen, EvictionReceipt, EvictionRule, PodScore
 from hbox_common.model import JobId, PodUid
 from hbox_common.model.sickhardware import unknown_policy
 from hbox_common.reasons import code_of
@@ -28,10 +28,13 @@ FAILED_ALLOCATION = "FailedAllocation"  #: the kubelet refused to admit the pod 
 UNKNOWN_FIELD = "UnknownField"  #: a field of a PodGroup's spec, or the value of an annotation, is unknown and ignored
 NODE_REJECTED = "VolumeNodeRejected"  #: the provisioner of a claim made no volume for the node that the pod was given
 SICK_HARDWARE = "SickHardware"  #: of pods that leave sick hardware, with the other members of their gang
+DEVICE_ERROR = (
+    "DeviceError"  #: of pods with a fault of their hardware or, on their cards, of their program; also of pods that stay
+)
 PREEMPTED = "Preempted"  #: kube-scheduler's Event reason for victims
 
 _WARNINGS = frozenset(
-    {FAILED_SCHEDULING, FAILED_ALLOCATION, NODE_REJECTED, PREEMPTED, SICK_HARDWARE, GANG_NOT_READ, UNKNOWN_FIELD}
+    {FAILED_SCHEDULING, FAILED_ALLOCATION, NODE_REJECTED, PREEMPTED, DEVICE_ERROR, SICK_HARDWARE, GANG_NOT_READ, UNKNOWN_FIELD}
 )
 
 #: The API server refuses longer notes.
@@ -206,6 +209,16 @@ class Feedback:
             note = f"{pods} of its pods leave: {message}"[:MAX_NOTE]
             write = _about_group(group, reason, note)
             self._successes.put(f"{group.uid}/{reason}", write, now, group.namespace)
+
+    def device_error(self, seen: DeviceErrorSeen, now: float) -> None:
+        """An Event of the pod states the fault."""
+        record = self._jobs.known(seen.job)
+        pods = record.pods.values() if record is not None else ()
+        for pod in pods:
+            if f"{pod.namespace}/{pod.name}" == seen.pod:
+                message = f"{seen.message} (incident {seen.incident})"[:MAX_NOTE]
+                write = EventWrite(Kind.POD, pod.uid, pod.namespace, pod.name, DEVICE_ERROR, message, seen.job)
+                self._successes.put(f"{pod.uid}/{DEVICE_ERROR}", write, now, pod.namespace)
 
     def settled(self, record: Record, now: float) -> None:
         """A job was computed again, or its reason to wait changed."""

@@ -123,7 +123,7 @@ def notify(site: Site, incident: Open, finding: Finding, affected: list[PodOnCar
         if pod.pod not in incident.notified:
             incident.notified.append(pod.pod)
             card = next((card for card in pod.cards if card in (incident.entity, *incident.cards)), incident.entity)
-            text = f"{finding.kind} {finding.code} on {card} of {site.name}: {finding.why}; policy {pod.policy}"
+            text = f"{finding.kind} {finding.code} on {card} of {site.name}: {finding.why}"
             site.work.out.append(TellOwner(site.name, pod.pod, pod.job, card, finding.code, text, incident.id))
 
 

@@ -83,7 +83,8 @@ def faults(site: Site) -> None:
             blame.fault(f"{site.name}/{card}", UserFault(fault.at, pod.job, pod.queue, fault.finding.code))
             incident = job_fault(site.work, site.name, pod.job, fault.finding)
             if blame.notifies(pod.job, fault.finding.code, site.now):
-                text = f"{fault.finding.why}: an error of the program, unless it follows the card"
+                what = f"{fault.finding.kind} {fault.finding.code} on {card} of {site.name}"
+                text = f"{what}: {fault.finding.why}: an error of the program, unless it follows the card"
                 site.work.out.append(TellOwner(site.name, pod.pod, pod.job, card, fault.finding.code, text, incident.id))
         if site.now < fault.at + site.work.policies.burst_s:
             kept.append(fault)
