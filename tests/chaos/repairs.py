@@ -45,7 +45,7 @@ SETTINGS = {
 #: Each fault is repaired at once, also the third of a node and of a card.
 POLICIES = "{limits: {least: 50, unit_share: 1, window_s: 1}, resets: 1000, reboots: 1000, retry_s: 2}"
 #: Seconds until a fault has to be repaired, whatever is killed meanwhile.
-REPAIRED_S = 180.0
+REPAIRED_S = 90.0
 
 
 class Violation(AssertionError):

@@ -76,7 +76,7 @@ def test_a_reboot_waits_for_the_cordon() -> None:
     world.nodes(40)
     world.pods()
     world.record(lost())
-    assert decided(world) == []
+    assert (decided(world), world.only().held_by) == ([], ("cordon",))
     world.cordoned.add("n0")
     world.seen()
     assert len(decided(world)) == 1

@@ -60,7 +60,8 @@ def act(site: Site, incident: Open, admitted: bool) -> None:
     incident.state = IncidentState.DRAINING
     incident.action = Action(course.verb)
     if course.verb is Verb.REBOOT and site.work.policies.cordon and not site.node.unschedulable:
-        return  # a pod that is bound meanwhile would end with the node
+        hold(incident, "cordon")  # a pod that is bound meanwhile would end with the node
+        return
     request(site, incident, site.node.parents.get(incident.entity, incident.entity), course.verb)
 
 
