@@ -44,8 +44,10 @@ SETTINGS = {
 }  # fmt: skip
 #: Each fault is repaired at once, also the third of a node and of a card.
 POLICIES = "{limits: {least: 50, unit_share: 1, window_s: 1}, resets: 1000, reboots: 1000, retry_s: 2}"
+#: Then the programs are left alone: one that is killed in each of its starts repairs nothing.
+KILLS_OF_A_FAULT = 8
 #: Seconds until a fault has to be repaired, whatever is killed meanwhile.
-REPAIRED_S = 90.0
+REPAIRED_S = 180.0
 
 
 class Violation(AssertionError):
@@ -163,7 +165,7 @@ class World:
         return False
 
     async def _kill(self, name: str) -> None:
-        while True:
+        for _ in range(KILLS_OF_A_FAULT):
             await asyncio.sleep(self.random.uniform(0.2, 1.5))
             program = self.random.choice(PROGRAMS)
             self.kills[program] += 1
