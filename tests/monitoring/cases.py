@@ -240,6 +240,10 @@ ALERTS: Mapping[str, Case] = {
         {'hbox_admission_files_unreadable{file="certificate"}': "1 1 0x60"},
     ),
     "HBoxCordonsHeldBack": Case({"hbox_health_cordons_held_back": "4x60"}, {"hbox_health_cordons_held_back": "4 0x60"}),
+    "HBoxHealthRestrictionsWaiting": Case(
+        {"hbox_health_restrictions_waiting": "3x60"}, {"hbox_health_restrictions_waiting": "3 3 0x60"}
+    ),
+    "HBoxHealthRulesRefused": Case({"hbox_health_rules_valid": "0x60"}, {"hbox_health_rules_valid": "1x60"}),
     "HBoxReviewsFailing": Case(
         {'hbox_console_reviews_total{kind="access",result="failed"}': "0+3x60"},
         {'hbox_console_reviews_total{kind="access",result="denied"}': "0+3x60"},
