@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def _judged(days: Sequence[World]) -> None:
-    """What HBox found, whom it disturbed without cause, and what it returned."""
+    """Print which faults HBox found, how many healthy nodes it disturbed, and how many faults it cured."""
     faults = [(world, fault) for world in days for fault in world.faults]
     missed = Counter(fault.kind.name for world, fault in faults if not found_after(world, fault))
     waits = sorted(wait for world, fault in faults if (wait := found_after(world, fault)))

@@ -20,7 +20,7 @@ class Effect(Enum):
 
     NONE = auto()
     CRASH = auto()  #: once: the fault does no harm to the next job
-    BREAKS = auto()  #: it stands still until NCCL's time-out, and each restart on the same hardware does, too
+    BREAKS = auto()  #: it makes no progress until NCCL's time-out; so does each restart on the same hardware
     SLOW = auto()
 
 

@@ -1,8 +1,7 @@
-"""Nodes, faults, gangs and technicians in virtual time. The same for each policy: all that happens by itself is drawn before the day begins.
+"""Nodes, faults, gangs and technicians in virtual time. Everything that does not depend on the policy is drawn before the day begins.
 
-A gang stands still from a fault that breaks it until the policy evicts it or NCCL's time-out ends it (600 s). Then it loses the work since its last checkpoint,
-and starts again after 300 s, on nodes of which the policy keeps nothing from it, on its present ones where it can. Technicians cure any fault four hours after
-it began, and return what the policy took out of use for no fault after four hours, too.
+A gang that meets a fault makes no progress until the policy evicts it or NCCL's time-out ends it (600 s). It then loses the work since its last checkpoint and
+starts again after 300 s, on its present nodes where the policy leaves them usable, else on free ones. Technicians cure a fault four hours after it began.
 """
 
 import heapq
@@ -62,7 +61,7 @@ class Node:
 class Gang:
     name: str
     nodes: list[Node] = field(default_factory=list)
-    state: str = "waits"  #: waits, starts, runs, stands
+    state: str = "waits"  #: waits, starts, runs, stuck
     since: float = 0.0
     begun: float = 0.0  #: of the work since the last checkpoint
     sick: bool = False  #: hardware or the policy stopped it
@@ -165,7 +164,7 @@ class World:
         if kind.effect is Effect.CRASH:
             self._crash(gang, sick=True)
         elif kind.effect is Effect.BREAKS:
-            self._stand(gang)
+            self._stick(gang)
         elif gang.state == "runs":
             self._spend(gang)
 
@@ -349,22 +348,22 @@ class World:
         gang.state, gang.begun, gang.sick, gang.turn = "runs", self.now, False, gang.turn + 1
         turn, left = gang.turn, self.dice.expovariate(1 / RUN_S)
         if any(fault.cured is None and fault.kind.effect is Effect.BREAKS for node in gang.nodes for fault in node.faults):
-            self._stand(gang)
+            self._stick(gang)
             return
         self.after(left, lambda: self._end(gang) if gang.turn == turn else None)
 
-    def _stand(self, gang: Gang) -> None:
+    def _stick(self, gang: Gang) -> None:
         if gang.state != "runs":
             return  # it meets the fault when it starts
         self._spend(gang)
-        gang.state, gang.sick, gang.turn = "stands", True, gang.turn + 1
+        gang.state, gang.sick, gang.turn = "stuck", True, gang.turn + 1
         turn = gang.turn
         self.after(NCCL_S, lambda: self._crash(gang, sick=True) if gang.turn == turn else None)
 
     def _crash(self, gang: Gang, *, sick: bool) -> None:
         self._spend(gang)
         gang.sick = sick
-        if gang.state in ("runs", "stands"):
+        if gang.state in ("runs", "stuck"):
             self.gang_s[gang.sick] += SIZE * CARDS * min((self.now - gang.begun) % CHECKPOINT_S, CHECKPOINT_S)
         self._leave(gang)
         gang.state, gang.turn = "waits", gang.turn + 1
