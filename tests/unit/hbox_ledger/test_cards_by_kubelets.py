@@ -21,6 +21,7 @@ from hbox_common.model import (
     NodeState,
 )
 from hbox_common.model.claim import KUBELET_GAVE
+from hbox_common.model.devices import card_id
 from hbox_ledger import kubelets
 from hbox_ledger.core.kubelet_cards import Moves, move, moves
 from hbox_ledger.core.overbooked import overbooked
@@ -76,6 +77,25 @@ def test_a_claim_moves_to_the_cards_that_its_pod_has(world: World) -> None:
     held = world.state.by_node[A].cards
     assert [held[i].pods if i in held else 0 for i in (CardId(f"gpu:GPU-{n}") for n in range(4))] == [0, 0, 1, 1]
     assert follow(world, reported(p="23")).slices == {}, "it is so now"
+
+
+def test_a_claim_that_moves_keeps_its_part_of_a_card_under_new_labels(world: World) -> None:
+    def label(replicas: str) -> None:
+        labels = {
+            "nvidia.com/gpu.sharing-strategy": "time-slicing",
+            "nvidia.com/gpu.count": "2",
+            "nvidia.com/gpu.replicas": replicas,
+        }
+        world.state.know(A, replace(world.state.nodes[A], labels=labels))
+
+    label("4")
+    bound(world, "p", 0)
+    [given] = [record.claim.models for record in world.state.live.values()]
+    assert any(name.endswith(":1/4") for name in given)
+    label("2")
+    follow(world, reported(p="1"))
+    [claim] = [record.claim for record in world.state.live.values()]
+    assert (claim.slices[0].card, claim.models) == (card_id("GPU-1"), given)
 
 
 def test_claim_moves_to_the_card_of_its_pod_that_the_node_lost_since(world: World) -> None:

@@ -23,8 +23,10 @@ from hbox_common.model import (
     NodeDevices,
     NodeState,
     PlanId,
+    Resources,
     cards_by_model,
 )
+from hbox_common.model.cardparts import is_share
 from hbox_common.model.claim import KUBELET_GAVE
 from hbox_common.model.devices import short_card
 from hbox_common.model.nodedevices import cards_by_pod
@@ -96,11 +98,17 @@ def move(state: LedgerState, step: Step, found: Moves) -> int:
             state=ClaimState.POSTED,
             reason=KUBELET_GAVE,
             claimed_at=step.now,
-            models=cards_by_model(state.nodes.get(claim.node), slices),
+            models=_models(state.nodes.get(claim.node), claim, slices),
         )
         entered = ClaimRecord(moved, record.resource_version, deadline=0.0, changed_at=step.now, forced=True)
         state.enter(step, entered, actor=ACTOR, cause=KUBELET_GAVE)
     return len(records)
+
+
+def _models(node: NodeState | None, claim: Claim, slices: tuple[CardSlice, ...]) -> Resources:
+    """What the claim counts on these cards by model. Its units stay the parts of cards that they were when it was made, whatever the node's labels are now."""
+    models = {name: units for name, units in cards_by_model(node, slices).items() if not is_share(name)}
+    return models | {name: units for name, units in claim.models.items() if is_share(name)}
 
 
 def _settle(state: LedgerState, node: NodeState, wanted: dict[ClaimId, list[CardId]], found: Moves) -> None:
