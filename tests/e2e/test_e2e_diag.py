@@ -47,7 +47,7 @@ def test_everything_is_there_and_no_secret(platform: Up, tmp_path: Path) -> None
         log.write("planted-in-a-variable stands alone\n")
     found = archive(platform, tmp_path / "d.tar.gz")
     seeds = [path.read_text().strip() for path in (platform.state / "nats-users").glob("*.nk")]
-    assert len(seeds) == 11
+    assert len(seeds) == 12
     everything = "".join(found.values())
     assert "planted" not in everything
     assert not [seed for seed in seeds if seed in everything]

@@ -143,7 +143,7 @@ async def test_a_closed_incident_returns_its_card_and_states_the_order(world: He
 
 async def test_a_node_that_joins_with_fewer_cards_takes_work_once_it_is_accepted(world: HealthWorld) -> None:
     agent = Agent(world.nats)
-    await world.show(cards=(card(0), card(1)))
+    await world.show(cards=(card(0), card(1)), labels={"hbox.io/profile": "H100"})
     async with listening(world.bus) as seen:
         async with world.monitor():
             two = ("GPU-0", "GPU-1")

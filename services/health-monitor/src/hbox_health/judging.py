@@ -332,7 +332,7 @@ def node_event(state: NodeState, unit: str) -> NodeSeen:
     parents = {str(card.id): str(card.parent_id) for card in known if card.parent_id}
     labels = state.labels
     if not box_of(labels) and known:
-        labels = labels | {"hbox.io/profile": known[0].model}
+        labels = labels | {"hbox.io/gpu-model": known[0].model}
     return NodeSeen(
         state.name,
         tuple(dict.fromkeys([*(str(card.id) for card in known), *parents.values()])),

@@ -25,6 +25,8 @@ FABRIC_MANAGER, PEERMEM = "nvidia-fabricmanager", "nvidia_peermem"
 REQUIREMENTS = "hbox-requirements"
 #: After a boot the fabric manager and the ports come up within this time.
 BOOT_GRACE_S = 600.0
+#: A label that states the box of a node. The model of its cards does not: machines with one to eight of them are sold.
+PROFILE = "hbox.io/profile"
 #: NVML does not start while the driver is loaded: two readings of an agent have to find it.
 INIT_S = 60.0
 
@@ -37,7 +39,7 @@ class Assessor:
 
     def __call__(self, event: FactSeen, node: NodeMemory, now: float) -> Found | None:
         if node.accepted is None:
-            profile = self.rules.profile(box_of(node.labels) or node.counted.model)
+            profile = self.rules.profile(node.labels.get(PROFILE, ""))
             node.expected = Expected(profile.name, profile.cards, profile.nvlinks, profile.ports)
         return found(event, node, self.rules, now)
 
