@@ -43,13 +43,14 @@ def test_what_is_a_vendors_stands_in_its_file_alone(vendor: Vendor) -> None:
     assert not strangers
 
 
-#: Readers and rules of node health, which are NVIDIA's so far: its driver's lines, codes, units and modules.
+#: Readers, rules and remedies of node health, which are NVIDIA's so far: its driver's lines, codes, units, modules and tools.
 HEALTH = (
     "apps/cli/src/hbox_cli/health/",
     "libs/common/src/hbox_common/health/",
     "services/health-monitor/src/hbox_health/core/judge/",
     "services/health-monitor/src/hbox_health/page.py",
     "services/node-agent/src/hbox_agent/adapters/readers.py",
+    "services/node-remedy/src/hbox_remedy/",
 )
 
 

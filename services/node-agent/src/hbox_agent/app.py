@@ -52,7 +52,7 @@ DEADLINE_S = 10.0
 BOOT_S = 1.0
 #: Below the host's root; of an emulated node, the file has what `nvml_reader` would print.
 KERNEL_LOG, EMULATED_NVML = Path("dev/kmsg"), Path("nvml.jsonl")
-#: Below the host's root; an emulated node without NVIDIA's cards lacks it.
+#: Below the host's root; an emulated node without cards of this driver lacks it.
 KERNEL_MODULES = Path("proc/modules")
 #: Below the folder of an emulated kubelet: the node has no agent at present.
 NO_AGENT = "no-agent"

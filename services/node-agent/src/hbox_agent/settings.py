@@ -77,7 +77,7 @@ class AgentSettings(Settings):
     dcgm_url: str = Field(
         "",
         pattern=r"^(https?://.+)?$",
-        description="URL of the metrics of DCGM's exporter on this node, such as http://nvidia-dcgm-exporter.gpu-operator:9400/metrics of a Service with "
+        description="URL of the metrics of DCGM's exporter on this node, such as http://dcgm-exporter.gpu-operator:9400/metrics of a Service with "
         "internalTrafficPolicy Local; empty: not read.",
     )
     kernel_log: bool = Field(
