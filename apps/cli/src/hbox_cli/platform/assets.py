@@ -136,6 +136,7 @@ class ControlPlane:
                     "service-account-key-file": str(key),
                     "service-account-signing-key-file": str(key),
                     "service-cluster-ip-range": "10.0.0.0/24",
+                    "allow-privileged": "true",  # as kubeadm sets it: node-remedy is privileged
                     # Pods would be refused until a namespace's account was made, a moment after the namespace; no container here uses it.
                     "disable-admission-plugins": "ServiceAccount",
                     "max-requests-inflight": 3000,
