@@ -302,6 +302,50 @@ def test_no_more_than_a_tenth_of_the_nodes_is_closed_and_the_rest_waits_its_turn
     assert said(effects) == [(False, (), "XidError")]
 
 
+def test_nodes_in_maintenance_are_cordoned_beyond_the_limit_and_leave_room_for_sick_ones() -> None:
+    ward = Ward()
+    for i in range(20):
+        ward.see(f"n{i}")
+    assert ward.core.limit(with_cards=True) == 2
+    effects = []
+    for i in range(5):
+        effects += ward.step(Judged(NodeName(f"n{i}"), Scopes(node=False, ordered=True, reason="maintenance")))
+        effects += ward.see(f"n{i}", unschedulable=True, cordoned_by=OWNER)
+    assert decided(effects) == [(f"n{i}", NodeAction.CORDON) for i in range(5)]
+    effects = [
+        effect for i in range(5, 8) for effect in ward.step(Judged(NodeName(f"n{i}"), Scopes(node=False, reason="reboot")))
+    ]
+    assert decided(effects) == [("n5", NodeAction.CORDON), ("n6", NodeAction.CORDON)]
+    assert Breaker(1) in effects
+    ward.step(Judged(NodeName("n0"), Scopes()))  # the uncordon is not observed yet: still counted in nothing
+    ward.see("n5")
+    ward.step(Judged(NodeName("n5"), Scopes()))
+    assert ("n7", NodeAction.CORDON) in decided(ward.later(1))
+
+
+def test_a_fault_that_outlasts_a_maintenance_counts_in_the_limit() -> None:
+    ward = Ward()
+    for i in range(10):
+        ward.see(f"n{i}")
+    ward.step(Judged(N1, Scopes(node=False, ordered=True)))
+    ward.see(unschedulable=True, cordoned_by=OWNER)
+    ward.step(Judged(N1, Scopes(node=False, reason="reboot")))
+    effects = ward.step(Judged(NodeName("n2"), Scopes(node=False, reason="reboot")))
+    assert (decided(effects), Breaker(1) in effects) == ([], True)
+
+
+def test_a_judged_node_that_waited_for_room_is_cordoned_although_nothing_else_changes() -> None:
+    ward = Ward()
+    for i in range(10):
+        ward.see(f"n{i}")
+    ward.step(Judged(N1, Scopes(node=False, reason="reboot")))
+    assert decided(ward.step(Judged(NodeName("n2"), Scopes(node=False, reason="reboot")))) == []
+    ward.see("n1", unschedulable=True, cordoned_by=OWNER)
+    ward.step(Judged(N1, Scopes()))
+    effects = ward.see("n1")
+    assert decided(effects + ward.later(1)) == [("n2", NodeAction.CORDON)]
+
+
 def test_without_cordons_the_verdict_is_all_there_is() -> None:
     ward = Ward(cordon=False)
     effects = ward.see(conditions={"XidError": "True"})

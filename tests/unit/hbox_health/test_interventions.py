@@ -68,6 +68,17 @@ def test_maintenance_of_many_nodes_is_neither_limited_nor_counted_by_the_breaker
     assert {"n8", "n9"} <= world.cordoned
 
 
+def test_maintenances_that_end_together_leave_the_breaker_its_room(world: World) -> None:
+    for index in range(6):
+        maintained(world, node=f"n{index}", for_s=60)
+    world.after(61)
+    world.obey = False  # the nodes are uncordoned, and do not show it yet
+    for index in range(6):
+        world.step(Validated(NodeName(f"n{index}"), "node", passed=True))
+    world.record(lost(), node="n8")
+    assert not world.verdict("n8").node
+
+
 @pytest.mark.parametrize("early", [False, True], ids=["by-its-time", "by-the-operator"])
 def test_a_node_is_checked_when_its_maintenance_ends(world: World, early: bool) -> None:
     maintained(world)

@@ -366,6 +366,7 @@ def scopes_of(node: NodeMemory) -> Scopes:
         multi_gpu=found.multi_gpu,
         multi_node=found.multi_node,
         node=found.node,
+        ordered=found.ordered,
         incidents=found.incidents,
         reason="; ".join(reasons),
         boot_id=node.boot_id,

@@ -32,7 +32,7 @@ Wanted closed: a condition, or all cards bad. Wanted open: the verdict is health
 stays as it is.
 
 The limit on cordons does not soften verdicts: HBox itself places nothing on any unhealthy node, however many there are. It only keeps a
-wrong signal from closing the cluster to everybody.
+wrong signal from closing the cluster to everybody. An operator's order is no signal: its cordon is within no limit, and counted in none.
 """
 
 from collections.abc import Iterator
@@ -129,7 +129,7 @@ Effect: TypeAlias = Publish | Retire | Decide | Breaker
 @dataclass(frozen=True, slots=True)
 class _Counted:
     with_cards: bool
-    closed: bool  #: by us, or about to be
+    closed: bool  #: see `_closes`
     held_back: bool
 
 
@@ -146,6 +146,7 @@ class _Node:
     unmarked_at: float = float("-inf")  #: when the removal of the marks was decided last
     taint_asked_at: float = float("-inf")
     held_back: bool = False
+    ordered: bool = False  #: an operator's order closed the node, until it is open again or has another reason to be closed
     counted: "_Counted | None" = None  #: as what it is in the monitor's counts
 
     @property
@@ -318,9 +319,11 @@ class Monitor:
         for fault, recovering in list(node.faults.items()):
             if recovering is not None and now - recovering >= self.rules.recover_after_s:
                 del node.faults[fault]
+        node.ordered = node.scopes.ordered or (node.ordered and not node.wants_closed and _is_closed(node))
         self._attend(node, now, effects)
         self._taint(node, now, effects)
-        if node.wanted_taint != node.shown_taint or node.faults or node.asked is not None or node.closed_by_us or node.opened:
+        waits = node.asked is not None or node.held_back or node.wanted_taint != node.shown_taint
+        if waits or node.faults or node.closed_by_us or node.opened:
             self._restless.add(name)
         else:
             self._restless.discard(name)
@@ -329,8 +332,7 @@ class Monitor:
 
     def _count(self, node: _Node, *, gone: bool = False) -> None:
         """Bring the counts up to date with the node, without a walk over all of them."""
-        asked = node.asked is NodeAction.CORDON
-        now = None if gone else _Counted(bool(node.state.cards), node.closed_by_us or asked, node.held_back)
+        now = None if gone else _Counted(bool(node.state.cards), _closes(node), node.held_back)
         for counted, times in ((node.counted, -1), (now, 1)):
             if counted is not None:
                 self._size[counted.with_cards] += times
@@ -423,7 +425,7 @@ class Monitor:
     def _ask(self, node: _Node, action: NodeAction, now: float, effects: list[Effect]) -> None:
         if node.asked is action and now - node.asked_at < self.rules.repeat_s:
             return
-        if action is NodeAction.CORDON and node.asked is None:
+        if action is NodeAction.CORDON and node.asked is None and not node.ordered:
             kind = bool(node.state.cards)
             if self._closed[kind] >= self.limit(with_cards=kind):
                 node.held_back = True
@@ -443,7 +445,7 @@ class Monitor:
         for kind in (False, True):
             of_kind = [node for node in self.nodes.values() if bool(node.state.cards) is kind]
             assert self._size[kind] == len(of_kind)
-            assert self._closed[kind] == sum(node.closed_by_us or node.asked is NodeAction.CORDON for node in of_kind)
+            assert self._closed[kind] == sum(_closes(node) for node in of_kind)
         assert self._held_back == sum(node.held_back for node in self.nodes.values())
         assert self._restless <= self.nodes.keys()
         if not self.synced:
@@ -459,6 +461,15 @@ class Monitor:
             bad = {fault.card for fault in node.faults if not fault.of_node} | {*node.scopes.cards}
             assert not bad or (verdict is not None and bad == set(verdict.cards))
             assert name in self._restless or not (node.faults or node.asked or node.closed_by_us or node.held_back)
+
+
+def _closes(node: _Node) -> bool:
+    """Whether the node is one of those that the limit on cordons counts: closed by us, or about to be, without an operator's order."""
+    return not node.ordered and _is_closed(node)
+
+
+def _is_closed(node: _Node) -> bool:
+    return node.closed_by_us or node.asked is NodeAction.CORDON
 
 
 def _usable_part(verdict: Verdict) -> tuple[object, ...]:

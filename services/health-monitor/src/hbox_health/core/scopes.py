@@ -14,6 +14,7 @@ class Scopes:
     multi_gpu: bool = True
     multi_node: bool = True
     node: bool = True  #: whether new work may use the node at all
+    ordered: bool = False  #: an operator's order closes the node: within no limit on cordons, and counted in none
     incidents: tuple[str, ...] = ()
     reason: str = ""
     boot_id: str = ""

@@ -201,6 +201,7 @@ class Scopes:
     multi_node: bool = True
     node: bool = True  #: whether new work may use the node at all
     incidents: tuple[str, ...] = ()
+    ordered: bool = False  #: an operator's order closes the node
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ def restrict(site: Site) -> bool:
                 holding.append(incident)
     breaker = site.work.memory.breaker
     admitted = True
+    site.node.ordered = bool(ordered) or (site.node.ordered and not closes and site.node.unschedulable and site.node.ours)
     if site.node.unschedulable and not site.node.ours and closes:
         for incident in holding:
             hold(incident, "hand")  # closed by hand already: nothing to restrict, nothing to count
@@ -81,7 +82,7 @@ def restrict(site: Site) -> bool:
             room = breaker.next_room(site.now)
             if room is not None:
                 site.due.append(room)
-    elif site.node.unschedulable and site.node.ours and not ordered:
+    elif site.node.unschedulable and site.node.ours and not site.node.ordered:
         breaker.take(site.name, site.now)  # until the uncordon is observed
     else:
         breaker.release(site.name)
@@ -93,6 +94,7 @@ def restrict(site: Site) -> bool:
         True,
         not closes,
         tuple(sorted(set(ids))) if cards or rails or closes or not multi_gpu else (),
+        ordered=bool(ordered),
     )
     if scopes != site.node.verdict:
         site.node.verdict = scopes

@@ -116,6 +116,7 @@ class NodeMemory:
     accepted: int | None = None  #: number of cards with which the node joined, or an operator accepted it
     unschedulable: bool = False
     ours: bool = False
+    ordered: bool = False  #: an operator's order closed the node, until it is open again or has another reason to be closed
     asked: str = ""  #: cordon | uncordon, not yet observed
     asked_at: float = 0.0
     agent_seen: float | None = None  #: None: its agent sends no heartbeats. Stored when it becomes known, not with each report
