@@ -307,16 +307,19 @@ def test_nodes_in_maintenance_are_cordoned_beyond_the_limit_and_leave_room_for_s
     for i in range(20):
         ward.see(f"n{i}")
     assert ward.core.limit(with_cards=True) == 2
-    effects = []
-    for i in range(5):
-        effects += ward.step(Judged(NodeName(f"n{i}"), Scopes(node=False, ordered=True, reason="maintenance")))
-        effects += ward.see(f"n{i}", unschedulable=True, cordoned_by=OWNER)
-    assert decided(effects) == [(f"n{i}", NodeAction.CORDON) for i in range(5)]
+
+    def maintain(i: int) -> list[Effect]:
+        effects = ward.step(Judged(NodeName(f"n{i}"), Scopes(node=False, ordered=True, reason="maintenance")))
+        return effects + ward.see(f"n{i}", unschedulable=True, cordoned_by=OWNER)
+
+    for i in range(4):
+        assert decided(maintain(i)) == [(f"n{i}", NodeAction.CORDON)]
     effects = [
         effect for i in range(5, 8) for effect in ward.step(Judged(NodeName(f"n{i}"), Scopes(node=False, reason="reboot")))
     ]
     assert decided(effects) == [("n5", NodeAction.CORDON), ("n6", NodeAction.CORDON)]
     assert Breaker(1) in effects
+    assert decided(maintain(4)) == [("n4", NodeAction.CORDON)]
     ward.step(Judged(NodeName("n0"), Scopes()))  # the uncordon is not observed yet: still counted in nothing
     ward.see("n5")
     ward.step(Judged(NodeName("n5"), Scopes()))

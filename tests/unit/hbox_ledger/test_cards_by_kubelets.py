@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.events import BindOutcome
+from hbox_common.events import BindOutcome, HealthEvictionAsked
 from hbox_common.model import (
     CardId,
     CardSlice,
@@ -127,6 +127,14 @@ def test_pods_that_move_use_up_the_quota_of_their_class_all_the_while(world: Wor
     [answer] = world.propose(world.plan("plan-q", ("q", "a", [card(1)])))
     assert not answer.committed
     assert "1 are in use and 1 more are asked for" in answer.message
+
+
+def test_pods_that_move_keep_their_jobs_policy_for_sick_hardware(world: World) -> None:
+    bound(world, "p", 0)
+    world.see(replace(world.fact("p", "a", job="plan-p"), on_sick="ignore"))
+    world.state.sick.put(HealthEvictionAsked(node=A, incident="i1", cards=(card_id("GPU-2"),)))
+    follow(world, reported(p="2"))
+    assert world.wait(1).evictions == []
 
 
 def test_two_that_have_each_others_cards_change_places(world: World) -> None:

@@ -12,6 +12,7 @@ from hbox_common.model.annotations import ON_SICK_HARDWARE
 from hbox_common.model.devices import card_id
 from hbox_common.model.sickhardware import SickPolicy
 from hbox_ledger.adapters.queues import queue_of
+from hbox_ledger.core.evictions.sickhardware import KEPT_S
 from hbox_ledger.core.step import Step
 
 from .conftest import World
@@ -101,6 +102,17 @@ def test_the_jobs_annotation_decides_and_an_unknown_word_counts_for_nothing(worl
     states(world, word)
     asks(world, policy=SickPolicy.IGNORE)
     assert evicted(world.wait(1)) == leave
+
+
+def test_a_gang_that_is_created_anew_keeps_its_policy(world: World) -> None:
+    gang(world)
+    states(world, "ignore")
+    for pod, node in (("g0", "a"), ("g1", "a"), ("g2", "b")):
+        world.see(world.fact(pod, node, PodPhase.GONE))
+    world.wait(60)
+    asks(world)
+    world.commits(world.plan("r", ("h0", "a", [world.card(0)]), job="gang", min_member=1))
+    assert world.wait(1).evictions == [], "before any pod of the new ones is observed"
 
 
 def test_a_gang_at_its_minimum_does_not_shrink_but_restarts(world: World) -> None:
@@ -195,7 +207,10 @@ def test_policies_are_kept_only_for_jobs_with_claims(world: World) -> None:
     states(world, "ignore")
     for pod, where in (("g0", "a"), ("g1", "a"), ("g2", "b")):
         world.see(world.fact(pod, where, PodPhase.GONE))
+    world.wait(1)
+    world.wait(KEPT_S)
     assert world.state.sick.policy(JobId("gang")) is None
+    assert not world.state.sick._without
 
 
 def test_a_gang_on_two_sick_cards_does_not_shrink_below_its_minimum(world: World) -> None:

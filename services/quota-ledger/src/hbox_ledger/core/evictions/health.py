@@ -19,6 +19,7 @@ from . import receipts
 
 def leave(state: LedgerState, step: Step) -> None:
     """Decide the evictions that the standing requests demand now."""
+    state.sick.forget(state.jobs, step.now, rate=state.clock_rate)
     for asked in list(state.sick.requests()):
         for job, records in _jobs_on(state, asked).items():
             if not _leave(state, step, asked, job, records):
