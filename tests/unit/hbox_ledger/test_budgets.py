@@ -8,8 +8,8 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.events import BudgetUsed
 from hbox_common.kube import Queue as QueueObject
 from hbox_common.kube.objects import Metadata
+from hbox_common.kube.queues import queue_of
 from hbox_common.model import DEFAULT_QUEUE, Queue, QueueName
-from hbox_ledger.adapters.queues import queue_of
 from hbox_ledger.core.accounts import budget
 from hbox_ledger.core.accounts.usage import Account, Accrued, Amounts
 from hbox_ledger.core.step import Step

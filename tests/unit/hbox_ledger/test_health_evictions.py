@@ -7,11 +7,11 @@ import pytest
 from hbox_common.events import BindOutcome, EvictionRule, EvictKind, HealthEvictionAsked
 from hbox_common.kube import Queue as QueueObject
 from hbox_common.kube.objects import Metadata
+from hbox_common.kube.queues import queue_of
 from hbox_common.model import CardId, Generation, JobId, NodeName, PodPhase, Queue, QueueName, QueuePhase, Verdict
 from hbox_common.model.annotations import ON_SICK_HARDWARE
 from hbox_common.model.devices import card_id
 from hbox_common.model.sickhardware import SickPolicy
-from hbox_ledger.adapters.queues import queue_of
 from hbox_ledger.core.evictions.sickhardware import KEPT_S
 from hbox_ledger.core.step import Step
 

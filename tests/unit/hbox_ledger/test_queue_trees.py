@@ -16,12 +16,12 @@ from hbox_common.events import BindOutcome, Plan, Victim
 from hbox_common.kube import Delta, QueueAffinity, QueueSpec
 from hbox_common.kube import Queue as QueueObject
 from hbox_common.kube.objects import Metadata, NodeGroups
+from hbox_common.kube.queues import queue_of
 from hbox_common.kube.reflector import DeltaKind
 from hbox_common.model import NodeName, PodPhase, PodUid, Queue, QueueName, QueuePhase
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.store import Store
 from hbox_ledger.adapters import load, tables
-from hbox_ledger.adapters.queues import queue_of
 from hbox_ledger.adapters.quota_publisher import QuotaPublisher
 from hbox_ledger.adapters.statuses import StatusWriter
 from hbox_ledger.core.arbitrate import published_queue

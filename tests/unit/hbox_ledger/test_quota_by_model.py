@@ -12,9 +12,9 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.events import BindOutcome, Plan, Victim
 from hbox_common.kube import Queue as QueueObject
 from hbox_common.kube.objects import Metadata, QueueSpec
+from hbox_common.kube.queues import queue_of
 from hbox_common.model import Card, Generation, NodeName, NodeState, PodPhase, PodUid, Queue, QueueName, Resources
 from hbox_common.model.devices.nvidia import GPU
-from hbox_ledger.adapters.queues import queue_of
 from hbox_ledger.core.accounts.loans import on_loan
 from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.step import Bucket

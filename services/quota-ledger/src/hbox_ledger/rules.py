@@ -10,13 +10,13 @@ from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.kube import QUEUES, RESOURCEQUOTAS, Delta, Freshness, Informer, KubeClient, ResourceQuota
 from hbox_common.kube import Queue as QueueObject
 from hbox_common.kube.definitions import QUEUE
+from hbox_common.kube.queues import closed, queue_of
 from hbox_common.kube.unknownfields import SpecFields
 from hbox_common.model import DEFAULT_QUEUE, Queue, QueueName
 from hbox_common.model.annotations import EVICTIONS_RELEASED
 from hbox_common.model.bounds import sanitized
 from hbox_common.runtime import Condition
 
-from .adapters.queues import closed, queue_of
 from .adapters.quota_publisher import QuotaPublisher
 from .adapters.quotas import card_quota, class_quota
 from .adapters.statuses import StatusWriter

@@ -105,7 +105,7 @@ from .pools import (
     pools_named,
 )
 from .queue import Queue, QueuePhase
-from .queuefaults import faults
+from .queuefaults import faults, faults_beside
 from .queuetree import ROOT_QUEUE, Headroom, QueueAmounts, QueueTree, TreeAmounts
 from .quota import ResourceQuota
 from .resources import Resources, capacity_units, parse_quantity, quantity, request_units
@@ -249,6 +249,7 @@ __all__ = [
     "demand_of",
     "exceeded",
     "faults",
+    "faults_beside",
     "format_slices",
     "image_name",
     "in_all_pools",

@@ -22,6 +22,12 @@ def faults(tree: QueueTree, name: QueueName, models: Container[str] | None = Non
     return (*_closing(tree, queue), *own, *_above(tree, queue), *_below(tree, queue), *unknown)
 
 
+def faults_beside(tree: QueueTree, name: QueueName) -> tuple[str, ...]:
+    """The part of `faults` that depends on amounts of other queues, and on amounts of single card models."""
+    queue = tree.of(name)
+    return () if queue is None else (*_models(queue), *_above(tree, queue), *_below(tree, queue))
+
+
 def _closing(tree: QueueTree, queue: Queue) -> list[str]:
     found = [f"{queue.fault}; it takes nothing until that is mended"] if queue.fault else []
     if circle := tree.circle(queue.name):

@@ -7,17 +7,14 @@ policies have to be short; other annotations are not published. A value beyond i
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hbox_common.kube.podgroups import name_of, policy_annotations
 from hbox_common.model import ClaimId, QueueName
-from hbox_common.model.annotations import CLAIM, GROUP_NAME, POLICY_ANNOTATIONS, QUEUE_NAME, TRACEPARENT
+from hbox_common.model.annotations import CLAIM, GROUP_NAME, QUEUE_NAME, TRACEPARENT
 from hbox_common.model.bounds import (
-    ANNOTATION_BYTES,
     ID_BYTES,
     NAME_BYTES,
-    is_name,
     is_plain,
-    not_a_name,
     not_plain,
-    plain_entries,
 )
 from hbox_common.model.traceids import parse_traceparent
 
@@ -25,9 +22,6 @@ from hbox_common.model.traceids import parse_traceparent
 VOLCANO_GROUP_NAME = "scheduling.volcano.sh/group-name"
 #: The role of a pod in its Volcano Job.
 TASK_SPEC = "volcano.sh/task-spec"
-
-_POLICY_ANNOTATIONS = frozenset(POLICY_ANNOTATIONS)
-_NO_ANNOTATIONS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +60,3 @@ def submitter_of(annotations: Mapping[str, str]) -> str:
     """The trace context that the submitter wrote; empty if it is malformed."""
     text = annotations.get(TRACEPARENT, "")
     return text if text and parse_traceparent(text) is not None else ""
-
-
-def name_of(what: str, text: str) -> tuple[str, str]:
-    """The name of an object, or nothing and what is wrong with it. Empty text names nothing."""
-    return (text, "") if not text or is_name(text) else ("", not_a_name(what, text))
-
-
-def policy_annotations(annotations: Mapping[str, str]) -> tuple[Mapping[str, str], str]:
-    """Those that policies read, and what is wrong with one of them."""
-    if _POLICY_ANNOTATIONS.isdisjoint(annotations):
-        return _NO_ANNOTATIONS, ""
-    return plain_entries({key: annotations[key] for key in POLICY_ANNOTATIONS if key in annotations}, ANNOTATION_BYTES)

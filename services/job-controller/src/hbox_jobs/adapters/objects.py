@@ -14,7 +14,7 @@ import msgspec
 from hbox_common import kube
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube.definitions import POD_GROUP
-from hbox_common.kube.fabric import sub_gangs_of, wish_of
+from hbox_common.kube.podgroups import name_of, rules_of
 from hbox_common.kube.times import epoch_s
 from hbox_common.kube.unknownfields import SpecFields
 from hbox_common.model import (
@@ -29,23 +29,15 @@ from hbox_common.model import (
     NodeTerm,
     PodUid,
     PreferredTerm,
-    QueueName,
-    Resources,
-    SubGangPolicy,
     Toleration,
     TolerationOperator,
-    TopologyWish,
     image_name,
     parse_slices,
-    request_units,
 )
 from hbox_common.model.annotations import CARDS, offered
 from hbox_common.model.bounds import (
     INT32_MAX,
     KEY_BYTES,
-    NAME_BYTES,
-    RESOURCES,
-    ROLES,
     SHAPE_BYTES,
     VALUE_BYTES,
     VOLUMES,
@@ -65,7 +57,7 @@ from ..core.requests import Container
 from ..core.spec import PodSpec, Shape, shape_of
 from ..core.views import QUEUE_GATE, GroupCondition, GroupPhase, GroupStatus, GroupView, PodStatus, PodView
 from ..core.volumes import VolumeUse
-from .annotations import name_of, policy_annotations, submitter_of, written_on
+from .annotations import submitter_of, written_on
 from .podconstraints import constraints_of
 from .resized import Given, given_of
 
@@ -76,9 +68,6 @@ NEVER = "Never"
 
 #: Labels by which coscheduling (kubernetes-sigs/scheduler-plugins) names a pod's gang; the older one is last.
 FOREIGN_GANGS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
-
-#: Keys of ResourceQuotas that stand for no resource of their own.
-_QUOTA_KEYS = ("requests.", "limits.", "count/")
 
 #: Of one pod, by which nodes are scored.
 MAX_IMAGES = 16
@@ -418,38 +407,24 @@ def group_view(group: kube.PodGroup) -> GroupView:
         phase = GroupPhase(status.phase)
     except ValueError:
         phase = GroupPhase.NEW
-    topology: TopologyWish | None = None
-    sub_gangs: tuple[SubGangPolicy, ...] = ()
-    min_resources: Resources = {}
-    min_task_member: dict[str, int] = {}
-    queue, problem = name_of("spec.queue", spec.queue)
-    priority_class, wrong = name_of("spec.priorityClassName", spec.priority_class_name)
-    annotations, unfit = policy_annotations(meta.annotations)
-    problem = problem or wrong or unfit
-    try:
-        min_member = _count("spec.minMember", spec.min_member)
-        min_resources = _minimum(spec.min_resources)
-        min_task_member = _minima(spec.min_task_member)
-        topology, sub_gangs = wish_of(spec.network_topology), sub_gangs_of(spec.sub_group_policy)
-    except InvalidRequest as e:
-        min_member, problem = min(max(spec.min_member, 0), INT32_MAX), problem or str(e)
+    rules = rules_of(group)
     return GroupView(
         uid=meta.uid,
         namespace=meta.namespace,
         name=meta.name,
         created_at=_seconds(meta.creation_timestamp),
-        min_member=min_member,
-        queue=QueueName(queue),
-        priority_class=priority_class,
+        min_member=rules.min_member,
+        queue=rules.queue,
+        priority_class=rules.priority_class,
         preemptable=offered(meta.labels, meta.annotations),
-        min_task_member=min_task_member,
-        min_resources=min_resources,
-        topology=topology,
-        annotations=annotations,
-        sub_gangs=sub_gangs,
-        problem=sanitized(problem),
+        min_task_member=rules.min_task_member,
+        min_resources=rules.min_resources,
+        topology=rules.topology,
+        annotations=rules.annotations,
+        sub_gangs=rules.sub_gangs,
+        problem=rules.problem,
         unknown_fields=group.unknown_fields,
-        written=len(_ENCODER.encode(spec)) + _bytes_of(annotations),
+        written=len(_ENCODER.encode(spec)) + _bytes_of(rules.annotations),
         traceparent=submitter_of(meta.annotations),
         version=int(meta.resource_version) if meta.resource_version.isdecimal() else 0,
         status=GroupStatus(
@@ -462,42 +437,6 @@ def group_view(group: kube.PodGroup) -> GroupView:
             ),
         ),
     )
-
-
-def _count(what: str, number: int) -> int:
-    """Raises InvalidRequest: schemas of definitions say int32, and no API server looks."""
-    if number > INT32_MAX:
-        raise InvalidRequest(f"{what} is {number}", hint="write a number of pods")
-    return max(number, 0)
-
-
-def _minima(written: Mapping[str, int]) -> dict[str, int]:
-    """By role, without what is 0. Raises InvalidRequest."""
-    if len(written) > ROLES:
-        raise InvalidRequest(oversized("spec.minTaskMember", len(written), ROLES))
-    for role in written:
-        if not is_plain(role, NAME_BYTES):
-            raise InvalidRequest(not_plain("a role in spec.minTaskMember", role, NAME_BYTES))
-    return {role: _count(f"spec.minTaskMember.{role}", least) for role, least in written.items() if least > 0}
-
-
-def _minimum(quantities: Mapping[str, str | float]) -> Resources:
-    """Amounts by resource, in base units, without zeros. Volcano's controllers add keys of quotas (`limits.cpu`), which are no resources."""
-    found: Resources = {}
-    if len(quantities) > 2 * RESOURCES:
-        raise InvalidRequest(oversized("spec.minResources", len(quantities), 2 * RESOURCES))
-    for name, quantity in quantities.items():
-        if name.startswith(_QUOTA_KEYS):
-            continue
-        if not is_plain(name, KEY_BYTES):
-            raise InvalidRequest(not_plain("a name in spec.minResources", name, KEY_BYTES))
-        try:
-            units = request_units(name, quantity)
-        except InvalidRequest as e:
-            raise InvalidRequest(f"spec.minResources: {e.message}", hint=e.hint) from e
-        if units:
-            found[name] = units
-    return found
 
 
 def _finalizers(meta: kube.Metadata) -> tuple[str, ...]:

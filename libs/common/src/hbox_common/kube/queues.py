@@ -1,10 +1,8 @@
-"""Volcano's Queue objects as the ledger's queues."""
+"""Volcano's Queue objects as queues of the model."""
 
 from collections.abc import Mapping
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.kube import Queue as QueueObject
-from hbox_common.kube import QueueAffinity, epoch_s
 from hbox_common.model import (
     POOLS,
     Queue,
@@ -43,6 +41,10 @@ from hbox_common.model.bounds import (
 )
 from hbox_common.model.minruntime import check_run_time
 from hbox_common.model.sickhardware import unknown_policy
+
+from .objects import Queue as QueueObject
+from .objects import QueueAffinity
+from .times import epoch_s
 
 #: Of one share of a queue, and of its lists of pools and namespaces: a state of a queue has to go into a message of 256 KiB.
 QUEUE_AMOUNTS, QUEUE_NAMES_BYTES = 64, 32 * 1024
