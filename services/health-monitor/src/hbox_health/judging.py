@@ -15,6 +15,8 @@ from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Unavailable
 from hbox_common.events import HealthEvictionAsked, HealthReport, RemediesDecided, token_of
 from hbox_common.model import CardId, Claim, Incident, IncidentState, JobId, NodeName, NodeState
+from hbox_common.model.claim import KUBELET_GAVE
+from hbox_common.model.devices import VENDORS
 from hbox_common.model.healthorder import HealthOrder
 from hbox_common.model.node import uses_adapters
 from hbox_common.model.sickhardware import SickPolicy
@@ -339,6 +341,7 @@ def node_event(state: NodeState, unit: str) -> NodeSeen:
         parents,
         unit=unit,
         refused=tuple(str(card.id) for card in state.cards if not card.healthy),
+        offered=tuple({str(id_): None for card in state.cards if card.healthy for id_ in (card.id, card.parent_id) if id_}),
         labels=labels,
         unschedulable=state.unschedulable,
         ours=state.unschedulable and state.cordoned_by == OWNER,
@@ -351,7 +354,18 @@ def pod_on_cards(claim: Claim, parents: dict[str, str], node: NodeState | None, 
     cards = [str(one.card) for one in claim.slices]
     both = (*cards, *(parents[card] for card in cards if card in parents))
     wide = spans and node is not None and uses_adapters(node, claim.requests, claim.slices)
-    return PodOnCards(f"{claim.namespace}/{claim.pod}", claim.job, claim.queue, tuple(dict.fromkeys(both)), multi_node=wide)
+    given = ""
+    if claim.reason == KUBELET_GAVE and claim.queue and node is not None:
+        given = next((name for name in claim.requests if name in VENDORS), "devices")
+    return PodOnCards(
+        f"{claim.namespace}/{claim.pod}",
+        claim.job,
+        claim.queue,
+        tuple(dict.fromkeys(both)),
+        multi_node=wide,
+        uid=claim.pod_uid,
+        given=given,
+    )
 
 
 def scopes_of(node: NodeMemory) -> Scopes:

@@ -11,6 +11,8 @@ from .happenings import Policy
 
 #: Kind of an incident: a node in maintenance.
 MAINTENANCE = "maintenance"
+#: Kind of an incident: a device plugin hands out cards that are out of use (`plugins.py`).
+PLUGIN = "plugin"
 WEEK_S, DAY_S, HOUR_S = 7 * 24 * 3600.0, 24 * 3600.0, 3600.0
 
 
@@ -167,6 +169,8 @@ def course_of(finding: Finding) -> Course:
     card = finding.entity.startswith(("gpu:", "mig:"))
     if finding.kind == MAINTENANCE:
         return Course(MAINTENANCE, Isolation.NODE, Leave.ALL)
+    if finding.kind == PLUGIN:
+        return Course(PLUGIN, Isolation.NODE, Leave.CARD)
     if contained(finding):
         return Course("card", Isolation.CARD, verb=Verb.RESET, cured_by_boot=True)
     if action in (Action.RESET, Action.DRAIN_AND_RESET, Action.ISOLATE_GPU) and not card:

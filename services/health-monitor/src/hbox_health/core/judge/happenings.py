@@ -30,6 +30,8 @@ class PodOnCards:
     policy: Policy = Policy.RESTART
     deadline_s: float = 0.0  #: of `checkpoint`
     multi_node: bool = False  #: whether its gang is on more than one node, and the pod uses RDMA adapters
+    uid: str = ""
+    given: str = ""  #: resource of which the kubelet, not HBox, chose the cards; "": HBox chose them
     pids: tuple[int, ...] = ()  #: if known, a kernel record's pid selects the pod among those of its card
 
 
@@ -79,6 +81,7 @@ class NodeSeen:
     cards: tuple[str, ...] = ()  #: entities of its cards
     parents: dict[str, str] = field(default_factory=dict)  #: MIG instance -> its card
     refused: tuple[str, ...] = ()  #: cards that its device plugin reports as unhealthy
+    offered: tuple[str, ...] | None = None  #: cards that its device plugin may hand out; None: unknown
     unit: str = ""  #: the group of nodes of which at most a share is cordoned
     labels: dict[str, str] = field(default_factory=dict)
     unschedulable: bool = False

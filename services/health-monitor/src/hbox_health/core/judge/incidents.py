@@ -48,6 +48,7 @@ from .intake import end_reason, replace_source, take
 from .isolation import mute, restrict
 from .joining import accept, count, joins
 from .memory import MOST_BOOTS, MOST_RECORDS, Counted, Memory, NodeMemory
+from .plugins import handed_out, note_given, spare
 from .remedies import act, remedied, validated
 from .sharing import faults, review_cluster
 from .standing import advance, flaps, refused, release_held, silence
@@ -207,8 +208,9 @@ class Incidents:
     def _jobs_seen(self, event: JobsSeen) -> None:
         """Costs nothing for a node without incidents and faults."""
         node = self.work.node(event.node)
+        given = note_given(node, event.pods)
         node.pods, node.known = list(event.pods), None if event.known is None else list(event.known)
-        if node.open or node.faults:
+        if node.open or node.faults or given:
             self.work.dirty[event.node] = None
 
     def _fact_seen(self, site: Site, event: FactSeen) -> None:
@@ -237,15 +239,16 @@ class Incidents:
             event.labels,
             event.parents,
             list(event.refused),
+            None if event.offered is None else list(event.offered),
             event.unschedulable,
             event.ours,
         )
-        known = (node.cards, node.unit, node.labels, node.parents, node.refused, node.unschedulable, node.ours)
+        known = (node.cards, node.unit, node.labels, node.parents, node.refused, node.offered, node.unschedulable, node.ours)
         if seen == known and bool(event.cards) is (site.name in breaker.nodes):
             return False
         by_hand = node.unschedulable and node.ours and not event.unschedulable and not node.asked
         node.cards, node.unit, node.labels, node.parents = list(event.cards), event.unit, event.labels, event.parents
-        node.refused = list(event.refused)
+        node.refused, node.offered = list(event.refused), None if event.offered is None else list(event.offered)
         if event.cards:
             breaker.seen(site.name, event.unit)
         else:
@@ -327,6 +330,7 @@ class Incidents:
         silence(site)
         flaps(site)
         refused(site)
+        handed_out(site)
         joins(site)
         interventions.end_maintenance(site)
         for key, incident in list(node.open.items()):
@@ -337,6 +341,7 @@ class Incidents:
         for incident in list(node.open.values()):
             act(site, incident, admitted)
         restrict(site)  # a remedy that begins takes its card out of use
+        spare(site)
         for incident in node.open.values():
             self.work.publish(name, incident, node)
         self.work.changed.add(name)

@@ -3,7 +3,7 @@
 from hbox_common.model import IncidentState
 from hbox_common.model.remedy import Verb
 
-from .courses import MAINTENANCE, Course, Isolation, course_of, decides
+from .courses import MAINTENANCE, PLUGIN, Course, Isolation, course_of, decides
 from .exemptions import covers
 from .finding import Finding
 from .happenings import Cordon, Found, Scopes, Uncordon, VerdictChanged
@@ -53,7 +53,7 @@ def restrict(site: Site) -> bool:
                     ordered.append(incident)
                     ids.append(incident.id)
                 case Isolation.NODE if not incident.part_of:
-                    cards |= set(incident.cards)
+                    cards |= set() if incident.kind == PLUGIN else set(incident.cards)  # these are out of use by themselves
                     closes = closes or not muted
                 case _:
                     pass

@@ -122,6 +122,10 @@ class NodeMemory:
     agent_seen: float | None = None  #: None: its agent sends no heartbeats. Stored when it becomes known, not with each report
     pods: list[PodOnCards] = field(default_factory=list)
     known: list[str] | None = field(default_factory=list)  #: cards whose users are known; None: all
+    offered: list[str] | None = None  #: cards that the device plugin may hand out; None: unknown
+    handed_out: dict[str, str] = field(
+        default_factory=dict
+    )  #: card that the plugin handed out although it was out of use -> its resource
     refused: list[str] = field(default_factory=list)  #: cards that the device plugin does not hand out
     parents: dict[str, str] = field(default_factory=dict)  #: MIG instance -> its card
     resetting: dict[str, float] = field(default_factory=dict)  #: card -> until when its errors are those of a reset
