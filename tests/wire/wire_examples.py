@@ -140,6 +140,7 @@ from hbox_common.model import (
     MatchOperator,
     MemoryBlock,
     MigInstance,
+    MissingPods,
     Neighbour,
     NodeDevices,
     NodeName,
@@ -237,6 +238,7 @@ _job = Job(
     problem="queue é unknown", traceparent=_PARENT, topology=_wish, annotations={"hbox.io/min-run-time": "5m"},
     sub_gangs=(SubGangPolicy("stage", ("stage",), {"app": "x"}, 4, 2, _wish),), min_task_member={"worker": 2},
     standing=(PodGroupTask(name="master", requests=_REQUESTS, pods=(PodRef(PodUid("pod-2"), "train-1", "990", 1),)),),
+    succession="uid-7",
 )  # fmt: skip
 _group = GroupState(
     id=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, created_at=1.5, min_resources={"nvidia.com/gpu": 2}, revision=41,
@@ -432,7 +434,7 @@ EXAMPLES: tuple[Event, ...] = (
     PolicyFollowed(actions=("allocate", "reclaim"), plugins=("gang", "capacity"), by_conf=True, usage_weight=0.5),
     JobsPending(
         jobs=(_job,), neighbours=(_neighbour,), priority_classes={"urgent": 1000}, namespaces={"d": {"team": "a"}}, groups=(_group,), anew=True,
-        revision=44,
+        revision=44, missing=(MissingPods("uid-7", 2),),
     ),
     JobsAdmitted(scheduler=SchedulerId("s1"), jobs=(_JOB,)),
     JobsWithdrawn(jobs=(_JOB,), revisions=(43,)),
@@ -531,6 +533,7 @@ EXAMPLES: tuple[Event, ...] = (
         complete=True,
         shard="lab",
         groups=(_group,),
+        missing=(MissingPods("uid-7", 2),),
         neighbours=(_neighbour,),
         jobs=(_job,),
         placed=(_job,),

@@ -2,7 +2,19 @@
 
 from typing import ClassVar
 
-from hbox_common.model import GroupState, Job, JobDemand, JobId, JobTerms, Neighbour, NodeName, PodFact, PodUid, SchedulerId
+from hbox_common.model import (
+    GroupState,
+    Job,
+    JobDemand,
+    JobId,
+    JobTerms,
+    MissingPods,
+    Neighbour,
+    NodeName,
+    PodFact,
+    PodUid,
+    SchedulerId,
+)
 
 from .base import About, Event, Stream, register
 
@@ -12,7 +24,8 @@ class JobsPending(Event):
     """Jobs with pods to place, complete and in their present state. For each job the highest `revision` counts. `neighbours`: changed pods, placed or not, that
     constraints of pods refer to or policies read. `priority_classes`: all values by name, and `namespaces`: all labels of namespaces that constraints refer to,
     if one of them changed. `groups`: changed PodGroups with minimum resources, with or without pods: published before their jobs. `anew`: the writer has just
-    started and does not know earlier messages: jobs that it does not name may be gone. `revision`: the highest assigned so far, for the writer's successor."""
+    started and does not know earlier messages: jobs that it does not name may be gone. `revision`: the highest assigned so far, for the writer's successor.
+    `missing`: workloads whose number of missing pods changed."""
 
     about: ClassVar = About(
         "hbox.v1.job.pending.{shard}",
@@ -20,7 +33,7 @@ class JobsPending(Event):
         ("job-controller",),
         ("scheduler-core", "quota-ledger", "console"),
         8 * 2**20,
-        items=("neighbours", "groups", "jobs"),
+        items=("neighbours", "groups", "missing", "jobs"),
     )
     jobs: tuple[Job, ...]
     neighbours: tuple[Neighbour, ...] = ()
@@ -29,6 +42,7 @@ class JobsPending(Event):
     groups: tuple[GroupState, ...] = ()
     anew: bool = False
     revision: int = 0
+    missing: tuple[MissingPods, ...] = ()
 
 
 class JobTermsPending(Event):

@@ -12,6 +12,7 @@ from hbox_common.model import (
     JobTerms,
     JobWait,
     LeavingPod,
+    MissingPods,
     Neighbour,
     NodeName,
     PodFact,
@@ -170,7 +171,7 @@ class JobsPage(Event):
         ("job-controller",),
         ("scheduler-core", "quota-ledger", "cli", "console"),
         8 * 2**20,
-        items=("neighbours", "groups", "jobs", "pods", "verdicts", "terms", "demand", "placed", "leaving", "waits"),
+        items=("neighbours", "groups", "missing", "jobs", "pods", "verdicts", "terms", "demand", "placed", "leaving", "waits"),
     )
     complete: bool
     jobs: tuple[Job, ...] = ()
@@ -180,6 +181,7 @@ class JobsPage(Event):
     priority_classes: dict[str, int] | None = None  #: values by name, on one page where jobs were asked for
     namespaces: dict[str, dict[str, str]] | None = None  #: labels that wishes ask about, on that page too
     groups: tuple[GroupState, ...] = ()  #: PodGroups with a minimum of resources, where jobs were asked for
+    missing: tuple[MissingPods, ...] = ()  #: workloads with missing pods, where jobs were asked for
     terms: tuple[JobTerms, ...] = ()
     demand: tuple[JobDemand, ...] = ()  #: in the place of `terms`
     #: jobs whose `tasks` are the pods on nodes: claims do not contain their requests

@@ -139,6 +139,8 @@ class Job:
     min_task_member: dict[str, int] = field(default_factory=dict)  #: by name of the task
     #: the pods that have a node, where it matters which they are: with sub-gangs or minima by task
     standing: tuple[PodGroupTask, ...] = ()
+    #: uid of the object whose controller replaces its pods; pods of equal succession take over each other's places (ADR 120). Empty: no pod succeeds another
+    succession: str = ""
 
     @property
     def waits_for_others(self) -> bool:
@@ -151,6 +153,14 @@ class Job:
         if self.topology is not None or self.sub_gangs or self.min_task_member:
             return True
         return bool(self.annotations) and any(key in self.annotations for key in TOPOLOGY_ANNOTATIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPods:
+    """Pods that the controller of a workload is about to create: those that it declares and that do not exist."""
+
+    succession: str
+    pods: int
 
 
 def wishes_fabric(topology: TopologyWish | None, annotations: Mapping[str, str], sub_gangs: Sequence[SubGangPolicy]) -> bool:

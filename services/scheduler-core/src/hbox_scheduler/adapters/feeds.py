@@ -256,7 +256,12 @@ class Feeds:
                 case JobsPending(anew=True) if self._scheduler.admission.on or self._shards.several:
                     self.ask_jobs()  # a PodGroup that was deleted meanwhile would be counted for ever; a job may be another shard's by now
                 case JobsPending(
-                    jobs=jobs, neighbours=neighbours, priority_classes=classes, namespaces=namespaces, groups=groups
+                    jobs=jobs,
+                    neighbours=neighbours,
+                    priority_classes=classes,
+                    namespaces=namespaces,
+                    groups=groups,
+                    missing=missing,
                 ):
                     if classes is not None:
                         self._scheduler.on_priority_classes(classes)
@@ -265,6 +270,8 @@ class Feeds:
                     self._scheduler.on_neighbours(neighbours)
                     if groups:
                         self._scheduler.on_groups(self._groups_let_in(groups))
+                    if missing:
+                        self._scheduler.on_missing(missing)
                     self._scheduler.on_jobs(self._let_in(jobs))
                 case JobsWithdrawn(jobs=jobs, revisions=revisions):
                     self._scheduler.on_withdrawn(jobs, revisions)
@@ -329,6 +336,7 @@ class Feeds:
                 self._scheduler.on_namespaces(page.namespaces)
         self._scheduler.on_neighbours(neighbour for page in pages for neighbour in page.neighbours)
         pages = [page for page in pages if page.shard == self._shard]
+        self._scheduler.on_missing_snapshot(one for page in pages for one in page.missing)
         self._scheduler.on_jobs_snapshot(
             self._let_in(job for page in pages for job in page.jobs),
             since=mark,

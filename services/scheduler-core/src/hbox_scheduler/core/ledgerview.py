@@ -31,6 +31,7 @@ from .steps.context import SchedulerContext
 from .steps.preemptor import Preemptor
 from .steps.reservations import Reservations
 from .steps.shuffling import Shuffling
+from .steps.successions import Successions
 
 
 class LedgerView:
@@ -46,6 +47,7 @@ class LedgerView:
         shuffling: Shuffling,
         reservations: Reservations,
         admission: Admission,
+        successions: Successions,
     ) -> None:
         self.epoch = Epoch(0)
         self.index = Index(0)
@@ -62,6 +64,7 @@ class LedgerView:
         self._preemptor = preemptor
         self._shuffling = shuffling
         self._reservations = reservations
+        self._successions = successions
         self._clocks = (0.0, 0.0)  #: `now` and `wall` of the last cycle
         self._placed_before: dict[PodUid, tuple[Job, PodGroupTask]] = {}  #: empty once all claims are known
 
@@ -124,7 +127,7 @@ class LedgerView:
         for claim in changes:
             booking = None if claim.state.live else self.bookings.get(claim.pod_uid)
             if booking is not None and (booking.claim == claim.id or (not booking.claim and booking.plan == claim.plan)):
-                self._void(claim.pod_uid, now)
+                self._void(claim.pod_uid, now, claim)
         self.index = index
         self._settle(now)
         return True
@@ -150,12 +153,14 @@ class LedgerView:
             if answer.committed:
                 self._flights.commit(plan.id, index)
                 self._preemptor.accepted(plan)
+                self._successions.answered(plan.id, accepted=True)
             else:
                 self._flights.close(plan.id)
                 if self._preemptor.nominate_again(plan, entry, answer, now):
                     continue
                 self._undo(plan)
                 self._preemptor.refused(plan, answer)
+                self._successions.answered(plan.id, accepted=False)
             if entry is None:
                 if not answer.committed:
                     self._freed(plan.job, now)
@@ -225,6 +230,7 @@ class LedgerView:
             if (plan := self._flights.get(claim.plan)) is not None:
                 self._flights.commit(plan.id, index)
                 self._preemptor.accepted(plan)
+                self._successions.answered(plan.id, accepted=True)
                 if entry is not None:
                     self._queue.plan_answered(entry, claim.plan, self.index, now)
             if claim.reason == KUBELET_GAVE:
@@ -249,6 +255,7 @@ class LedgerView:
                 continue
             self._undo(plan)
             self._preemptor.refused(plan, None)
+            self._successions.answered(plan.id, accepted=False)
             if entry is None:
                 self._freed(plan.job, now)
                 continue
@@ -259,12 +266,15 @@ class LedgerView:
             entry.refresh = Index(0)
         self._preemptor.restarted()
 
-    def _void(self, pod: PodUid, now: float) -> None:
-        """Remove the booking of a claim that ended. If the job still lists the pod, place it again, with a backoff that grows with each repetition."""
+    def _void(self, pod: PodUid, now: float, ended_claim: Claim | None = None) -> None:
+        """Remove the booking of a claim that ended. If the job still lists the pod, place it again, with a backoff that grows with each repetition.
+        `ended_claim`: as the ledger published it."""
         if (ended := self.bookings.get(pod)) is not None:
             self._reservations.pod_ended(ended.held, self._clocks[1] + (now - self._clocks[0]) * self.limits.clock_rate)
         booking = self.bookings.remove(pod)
         self.admission.invalidate()
+        if booking is not None and booking.claim and ended_claim is not None:
+            self._successions.ended(booking, ended_claim, now)
         self._preemptor.pod_left(pod)
         entry = None if booking is None else self._queue.entries.get(booking.job)
         if entry is None or entry.state not in (JobState.SETTLED, JobState.UNSCHEDULABLE):

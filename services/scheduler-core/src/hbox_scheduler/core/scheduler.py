@@ -19,6 +19,7 @@ from hbox_common.model import (
     Index,
     Job,
     JobId,
+    MissingPods,
     Neighbour,
     NodeName,
     NodeRest,
@@ -72,6 +73,7 @@ from .steps.preemptor import Preemptor
 from .steps.renominations import Renominations
 from .steps.reservations import Reservations
 from .steps.shuffling import Shuffling
+from .steps.successions import Successions
 from .topology.known import KnownTree
 
 #: Minimum seconds to the next cycle while the ledger holds plans or is frozen: the scheduler plans nothing until the ledger's next message, which wakes it.
@@ -198,6 +200,7 @@ class Scheduler(LedgerView):
             shuffling=Shuffling(context, nominations=nominations),
             reservations=Reservations(context, nominations=nominations),
             admission=admission,
+            successions=Successions(context, nominations),
         )
         self._renominations = Renominations(context, preemptor)
         self._placer = Placer(context, neighbours=neighbours)
@@ -376,10 +379,12 @@ class Scheduler(LedgerView):
                 continue
             if known is None and not self._queue.is_withdrawn(job):
                 self._add(job)
+                self._successions.job(job)
             elif known is not None:
                 self._queue.update(known, job)
                 self._placer.revised(job.id)
                 self._verdicts.republish(job.id)
+                self._successions.job(job)
 
     def on_groups(self, groups: Iterable[GroupState]) -> None:
         """Record the current state of PodGroups with minimum resources. Call it before `on_jobs` for their jobs."""
@@ -393,6 +398,15 @@ class Scheduler(LedgerView):
         for entry in self._queue.unnamed({job.id for job in jobs}, since):
             self._remove(entry)
         self.on_jobs(jobs)
+
+    def on_missing(self, missing: Iterable[MissingPods]) -> None:
+        """Record how many pods the controllers of these workloads are about to create."""
+        self._successions.missing(missing)
+
+    def on_missing_snapshot(self, missing: Iterable[MissingPods]) -> None:
+        """Replace what is known of missing pods."""
+        self._successions.forget_missing()
+        self._successions.missing(missing)
 
     def on_neighbours(self, neighbours: Iterable[Neighbour]) -> None:
         """Record the current state of pods with inter-pod terms. Call it before `on_jobs` for their jobs."""
@@ -438,6 +452,7 @@ class Scheduler(LedgerView):
         else:
             # 3. Continue nominations: their resources are free for no other job.
             out.plans += self._preemptor.keep(self.index, now)
+            self._successions.begin(now)
             # 4. Reserve nodes for large gangs, before smaller jobs take them.
             self._apply_class_quotas()
             self._reservations.run(now, wall)
@@ -494,8 +509,13 @@ class Scheduler(LedgerView):
         return quotas_freed
 
     def _place(self, out: Proposals, now: float) -> None:
-        """Place active jobs in their order, and nominated jobs on other resources that became free, each after the active jobs that precede it."""
+        """Place active jobs in their order, and nominated jobs on other resources that became free, each after the active jobs that precede it. Pods on the
+        places of their predecessors precede all jobs of their priority."""
         spent = _Spent()
+        for order, succession in self._successions.due():
+            if self._plan(out, now, spent, ahead_of=order):
+                out.plans += self._successions.place(succession, now)
+        self._successions.finish()
         for entry in self._renominations.take_due():
             if self._plan(out, now, spent, ahead_of=entry.order):
                 out.plans += self._renominations.place(entry, now)
@@ -527,6 +547,7 @@ class Scheduler(LedgerView):
             self._reviews.next_at(self._placer.state(self.index)),
             self._preemptor.next_at(self.index, now),
             self._renominations.next_at(self.index, now),
+            self._successions.next_at() if not self.frozen else (),
             self._shuffling.next_at() if not self.frozen else (),
             self.admission.next_at() if not self.frozen else (),
             self._reservations.next_at() if not self.frozen else (),
@@ -614,6 +635,7 @@ class Scheduler(LedgerView):
 
     def _remove(self, entry: Entry) -> None:
         self._queue.remove(entry)
+        self._successions.removed(entry.job)
         self._preemptor.remove(entry.job.id)
         self._placer.remove(entry.job.id)
         self._reservations.remove(entry.job.id)

@@ -305,6 +305,10 @@ class SchedulingQueue:
             self.recount(entry)
             yield entry
 
+    def precedes(self, order: Order) -> bool:
+        """Whether an active job precedes this order."""
+        return any(first is not None and first < order for first in map(self._first, list(self._active)))
+
     def _first(self, lane: tuple[QueueName, str]) -> Order | None:
         """Of the active jobs of a queue and namespace the one that comes first."""
         active = self._active.get(lane, [])
