@@ -127,6 +127,10 @@ async def test_a_gang_on_a_broken_card_restarts_elsewhere_and_its_neighbours_go_
         uids = await uids_of(client)
         inject(platform, "xid-79", home, "--card", sick)
         until(lambda: victim in bad_cards(platform, home), timeout_s=30, what="a verdict")
+        [stays] = platform.json("why", "stays")["sickPods"]
+        assert (stays["node"], stays["state"], stays["policy"], stays["policyOf"]) == (home, "stays", "ignore", "job")
+        assert stays["code"].startswith("node-fault")
+        assert "delete it" in stays["next"]
         for service in ("health-monitor", "quota-ledger", "binder", "job-controller", "scheduler-core"):
             killed(platform, service)
 

@@ -9,7 +9,9 @@ from hbox_common.errors import NotFound, Unavailable
 from hbox_common.events import (
     Budget,
     Event,
+    HealthEvictionAsked,
     HealthVerdict,
+    JobsPage,
     NodeDevicesChanged,
     NodeNumaChanged,
     NodeRests,
@@ -24,6 +26,7 @@ from hbox_common.views.firstreport import report_text
 from hbox_common.views.jobs import items_of
 from hbox_common.views.node import node_item
 from hbox_common.views.nodes import node_items, rest_text
+from hbox_common.views.queues import tree_of
 from hbox_common.views.shares import share_document
 
 from ..aio import run
@@ -165,7 +168,36 @@ async def _why(bus: Bus, job: str) -> Item:
         "latePods": late_pods((pod for page in pages for pod in page.leaving), now=wall_s()) if waits else [],
         "failingNodes": {one.node: text for one in rests if found["waiting"] and (text := rest_text(one, wall_s()))},
         "unreportedNodes": await _unreported(bus) if KUBELET_POLICY in found["reason"] else {},
+        "sickPods": await _sick_pods(bus, found, pages) if found["placed"] else [],
     }
+
+
+async def _sick_pods(bus: Bus, found: Item, pages: Sequence[JobsPage]) -> list[Item]:
+    """Pods of the job that are on hardware out of use."""
+    from hbox_common.views.sickpods import Sickness, sick_pods  # noqa: PLC0415  for jobs that run
+
+    from ..health.incidents import changes  # noqa: PLC0415
+
+    names = sorted(set(found["placed"].values()))
+    verdicts = [
+        one.event.verdict
+        for one in await bus.last(HealthVerdict, [(name,) for name in names])
+        if isinstance(one.event, HealthVerdict)
+    ]
+    sick = {verdict.node: verdict for verdict in verdicts if verdict.cards or not verdict.healthy}
+    if not sick:
+        return []
+    claims = await claims_of(bus)
+    queues = tree_of([queue for page in claims for queue in page.queues], {})
+    requests = [one for one in await last_values(bus, [HealthEvictionAsked]) if isinstance(one, HealthEvictionAsked)]
+    incidents = {one.id: one for name in sick for one in await changes(bus, name)}
+    head = await ledger_of(bus)
+    return sick_pods(
+        [claim for page in claims for claim in page.claims if claim.job == found["id"]],
+        {str(pod.uid): pod.on_sick for page in pages for pod in page.pods if pod.job == found["id"]},
+        queues.sick_policy,
+        Sickness(sick, list(incidents.values()), [one for one in requests if not one.ended], head.paused),
+    )
 
 
 async def _unreported(bus: Bus) -> dict[str, str]:

@@ -42,6 +42,7 @@ class ObjectSource:
             "latePods": [],
             "failingNodes": {},
             "unreportedNodes": {},
+            "sickPods": [],
         }
 
     def queues(self) -> list[Item]:

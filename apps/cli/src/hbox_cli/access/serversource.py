@@ -163,6 +163,7 @@ class ServerSource:
             "latePods": [],
             "failingNodes": {},
             "unreportedNodes": {},
+            "sickPods": [],
             **found,
             "explanation": explanation,
         }

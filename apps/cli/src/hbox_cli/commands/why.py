@@ -20,6 +20,7 @@ from ..versus import compared
 
 NODES_SHOWN = 8
 LATE_SHOWN = 3
+SICK_SHOWN = 4
 
 
 @click.command("why")
@@ -86,6 +87,11 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool, history: boo
         put(f"  {late_text(pod)}")
     if (more := len(found["latePods"]) - LATE_SHOWN) > 0:
         put(f"  and {more} more pods that were to have ended")
+    for pod in found.get("sickPods", ())[:SICK_SHOWN]:  # an older server has none
+        put(f"  {sick_text(pod)}")
+        put(f"    next: {pod['next']}")
+    if (more := len(found.get("sickPods", ())) - SICK_SHOWN) > 0:
+        put(f"  and {more} more pods on sick hardware")
     for name, text in found["failingNodes"].items():
         put(f"  {name}: {text}")
     unreported = found["unreportedNodes"]
@@ -118,6 +124,14 @@ def late_text(pod: dict[str, Any]) -> str:
         f"{pod['pod']} still has {pod['cards']} card{'s' if pod['cards'] > 1 else ''} of {pod['node']}: it is being deleted and should have ended "
         f"{duration(pod['lateSeconds'])} ago, but its kubelet has not reported that it ended{finalizers}"
     )
+
+
+def sick_text(pod: dict[str, Any]) -> str:
+    """A line about a pod on hardware that is out of use."""
+    where = f"{', '.join(pod['cards'])} of {pod['node']}" if pod["cards"] else pod["node"]
+    fault = f"{pod['code']}: " if pod["code"] else ""
+    policy = f"policy {pod['policy']} ({pod['policyOf']})" if pod["policy"] else "no policy applies"
+    return f"{pod['pod']} {pod['state']} on sick hardware: {where}: {fault}{pod['reason']} {policy}, incident {pod['incident'] or 'none'}"
 
 
 def _head(found: dict[str, Any]) -> None:
