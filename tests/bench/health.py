@@ -6,17 +6,28 @@ code and published in its name every REPORT_S, all cards each time.
 
 A fault is a card that falls off the bus (XID 79: the node is cordoned) or, in turn, a double-bit error (XID 48 with 154: the card is taken out). Times begin
 before the record is written to the kernel's log, which the agent of emulated nodes reads every 0.5 s (on a machine every 0.25 s). Messages have the time of
-their publication; cordons and deletions that at which a watch shows them. The time to bind is measured before and while agents report and faults happen.
+their publication; cordons and deletions that at which a watch shows them.
+
+- Placements: all plans and bind decisions are recorded and compared with the verdicts at the end, in whatever order their messages arrived. Pods that come and
+  go want the sick cards until the end, and the number of placements on the same cards and nodes before the verdict shows that they are placed there.
+- Evictions: RULES raise the limits of evictions and restrictions in ten minutes above all jobs that leave here, so that latency is measured. The second pod
+  of a gang never runs on a node with a fault.
+- Reports come from a process of its own (`--agents`), which is stopped while the time to bind without reports is measured. The two are measured in turn,
+  without, with, with, without, of which the second is the one with the faults.
 """
 
+import argparse
 import asyncio
 import json
+import math
 import os
 import shutil
+import sqlite3
 import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -27,18 +38,27 @@ from nats.aio.msg import Msg
 from hbox_agent.core.reports import Observation, Reports
 from hbox_common.bus import Access, Bus
 from hbox_common.clock import monotonic_s, new_id, wall_s
-from hbox_common.events import BindDecided, Event, HealthReport, HealthVerdict
+from hbox_common.events import (
+    BindDecided,
+    ClaimsAsked,
+    ClaimsPage,
+    Event,
+    HealthReport,
+    HealthVerdict,
+    NodeStateChanged,
+    PlansProposed,
+)
 from hbox_common.events.codec import decode
 from hbox_common.health.nvmlfacts import cards_of
 from hbox_common.health.report import NODE, Check
 from hbox_common.kube import MERGE_PATCH, NODES, PODGROUPS, PODS, Delta, Informer, KubeClient, Node, Pod
-from hbox_common.model import NodeName, Verdict, parse_slices
+from hbox_common.model import CardSlice, NodeName, Verdict, parse_slices
 from hbox_sandbox.kubelet.hardware import NVML, NodeHardware
 from hbox_sandbox.kubelet.inject import Fault, Injection
 from hbox_sandbox.kubelet.roots import MOST_NODES
 
-from ..broker import client_of, seed_of
-from .load import Load, node_name
+from ..broker import admin_bus, client_of, seed_of
+from .load import Load, Measured, node_name
 from .platform import HBOX, cpu_s, peak_mib
 from .scheduler import report
 
@@ -47,9 +67,16 @@ MODEL = "NVIDIA-H100-80GB-HBM3"
 PER_S, LOAD_S, REPORT_S, QUIET_S = 100.0, 30.0, 10.0, 30.0
 #: Of gangs on the nodes with faults, and, once these are over, of cards that are lost without a record; together fewer nodes than the breaker admits.
 FAULTS, FAULT_S, LOST = 24, 1.0, 6
+#: More jobs than leave: latency is measured, not the limits of the breaker and of the ledger.
+RULES = "{limits: {share: 0.5, new_share: 1.0}}"
+SETTINGS = {"HBOX_EVICTIONS_MOST": "100000"}
 #: Pods that come and go on the nodes with faults, so that their cards are wanted.
 SPACE, POOL, CHURN_PER_S, CHURN_RUN_S = "default", "hbox-bench-pool", 10.0, 1
 PATIENCE_S = 90.0
+#: What the process of the agents prints once it has reported for all nodes.
+REPORTED = "reported\n"
+#: What it reads.
+GO, STOP = b"go\n", b"stop\n"
 #: Limits in seconds, and of health-monitor in percent of a core and MiB.
 VERDICT_S, LOST_S, PLACED_S, CORDON_S, EVICTED_S = 2.0, 60.0, 0.05, 5.0, 3.0
 TIMES_BIND, SHARE, MEMORY_MIB = 1.05, 10.0, 200.0
@@ -67,13 +94,29 @@ class Injected:
     verdict: float = 0.0
     cordoned: float = 0.0
     evicted: dict[str, float] = field(default_factory=dict)  #: by pod of the gang
-    placed: float = 0.0  #: the last bind after the verdict that uses what it closes
 
     @property
     def seen(self) -> bool:
         return bool(
             self.verdict and (self.cordoned or self.fault is not Fault.XID_79) and (len(self.evicted) == 2 or not self.gang)
         )
+
+    @property
+    def left_s(self) -> float:
+        """From the fault to the eviction of the last pod of its gang."""
+        return max(self.evicted.values()) - self.at if len(self.evicted) == 2 else PATIENCE_S
+
+    def closes(self, placement: "Placed") -> bool:
+        return self.node == placement.node and (self.fault is not Fault.DBE or self.card in placement.cards)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One placement of a plan or of a bind decision, with the time of its message."""
+
+    at: float
+    node: str
+    cards: tuple[str, ...]
 
 
 class Watcher:
@@ -82,6 +125,9 @@ class Watcher:
     def __init__(self) -> None:
         self.faults: dict[str, Injected] = {}  #: by node
         self.cards: dict[str, tuple[str, ...]] = {}  #: ids by pod that has its node
+        self.planned: list[Placed] = []  #: on nodes with faults to come, as they are proposed
+        self.decided: list[Placed] = []  #: the same, as they are decided
+        self.nodes: frozenset[str] = frozenset()  #: on which there are faults, or will be
 
     async def on_verdict(self, message: Msg) -> None:
         event, at = _decoded(message)
@@ -90,14 +136,19 @@ class Watcher:
         if fault is not None and not fault.verdict and at >= fault.at and _closes(event.verdict, fault.card):
             fault.verdict = at
 
+    async def on_plans(self, message: Msg) -> None:
+        event, at = _decoded(message)
+        assert isinstance(event, PlansProposed)
+        for plan in event.plans:
+            self.planned += [self._placed(at, one.node, one.slices) for one in plan.placements if one.node in self.nodes]
+
     async def on_binds(self, message: Msg) -> None:
         event, at = _decoded(message)
-        for bind in event.binds if isinstance(event, BindDecided) else ():
-            fault = self.faults.get(bind.node)
-            if fault is None or not fault.verdict or at < fault.verdict:
-                continue
-            if fault.fault is not Fault.DBE or fault.card in {one.card for one in bind.slices}:
-                fault.placed = at
+        assert isinstance(event, BindDecided)
+        self.decided += [self._placed(at, one.node, one.slices) for one in event.binds if one.node in self.nodes]
+
+    def _placed(self, at: float, node: str, slices: Sequence[CardSlice]) -> Placed:
+        return Placed(at, node, tuple(one.card for one in slices))
 
     async def on_nodes(self, deltas: Sequence[Delta[Node]]) -> None:
         for delta in deltas:
@@ -133,15 +184,19 @@ def _closes(verdict: Verdict, card: str) -> bool:
 
 
 class Agents:
-    """The agents of nodes without emulated hardware."""
+    """The agents of nodes without emulated hardware; those that report do so while `reporting` is set."""
 
     def __init__(self, bus: Bus, nodes: Sequence[str], folder: Path) -> None:
-        self._bus = bus
+        self._bus, self.reporting = bus, asyncio.Event()
+        self.reporting.set()
         self._nodes = [(Reports(NodeName(node), "boot-1", new_id()), _healthy(folder, node), node) for node in nodes]
 
     async def run(self) -> NoReturn:
         began, count = monotonic_s(), 0
         while True:
+            if not self.reporting.is_set():
+                await self.reporting.wait()
+                began = monotonic_s() - count * REPORT_S / len(self._nodes)
             reports, observed, node = self._nodes[count % len(self._nodes)]
             reports.restate()
             reports.add(observed, now=wall_s())
@@ -150,6 +205,9 @@ class Agents:
             await self._bus.publish(due, NodeName(node))
             reports.published()
             count += 1
+            if count == len(self._nodes):
+                sys.stdout.write(REPORTED)
+                sys.stdout.flush()
             await asyncio.sleep(began + count * REPORT_S / len(self._nodes) - monotonic_s())
 
 
@@ -164,7 +222,12 @@ def _healthy(folder: Path, node: str) -> list[Observation]:
     ]
 
 
-def main() -> None:
+def main(argv: Sequence[str] = ()) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.health", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--agents", metavar="STATE", type=Path, help="publish the reports of the nodes named on standard input")
+    if (of := parser.parse_args(argv).agents) is not None:
+        asyncio.run(_report_all(of))
+        return
     state = Path(tempfile.mkdtemp(prefix="hbox-bench-"))
     try:
         with _platform(state):
@@ -175,7 +238,11 @@ def main() -> None:
 
 @contextmanager
 def _platform(state: Path) -> Iterator[None]:
-    up = subprocess.Popen([HBOX, "up", "--state", state], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    rules = state / "rules"
+    rules.mkdir()
+    (rules / "policies.yaml").write_text(RULES)
+    env = os.environ | SETTINGS | {"HBOX_RULES_FOLDER": str(rules)}
+    up = subprocess.Popen([HBOX, "up", "--state", state], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert up.stdout is not None
         if not any(line.startswith("ready") for line in up.stdout):
@@ -186,6 +253,47 @@ def _platform(state: Path) -> Iterator[None]:
         up.wait(60)
 
 
+@asynccontextmanager
+async def _agents(state: Path, nodes: Sequence[str]) -> AsyncIterator[asyncio.StreamWriter]:
+    """The process that reports for `nodes`, once it has reported for all of them; it stops until it reads GO."""
+    words = (sys.executable, "-m", "tests.bench.health", "--agents", str(state))
+    agents = await asyncio.create_subprocess_exec(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert agents.stdin is not None
+        assert agents.stdout is not None
+        agents.stdin.write(json.dumps(nodes).encode() + b"\n")
+        async with asyncio.timeout(PATIENCE_S):
+            if await agents.stdout.readline() != REPORTED.encode():
+                raise SystemExit("the agents did not report")
+        agents.stdin.write(STOP)
+        yield agents.stdin
+    finally:
+        with suppress(ProcessLookupError):
+            agents.kill()
+        await agents.wait()
+
+
+async def _report_all(state: Path) -> None:
+    running = json.loads((state / "platform.json").read_text())
+    folder = state / "hardware"
+    folder.mkdir()
+    async with Bus.connect(
+        running["nats_url"],
+        name="node-agent",
+        instance="bench",
+        access=Access(seed=seed_of(running, "node-agent")),
+        ensure=False,
+    ) as bus:
+        reader = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        agents = Agents(bus, json.loads(await reader.readline()), folder)
+        async with asyncio.TaskGroup() as tasks:
+            reporting = tasks.create_task(agents.run())
+            while word := await reader.readline():
+                (agents.reporting.set if word == GO else agents.reporting.clear)()
+            reporting.cancel()
+
+
 async def _main(state: Path) -> None:
     running = json.loads((state / "platform.json").read_text())
     pids = json.loads((state / "pids.json").read_text())
@@ -194,62 +302,57 @@ async def _main(state: Path) -> None:
         Load.connect(Path(running["kubeconfig"])) as load,
         KubeClient.connect(running["kubeconfig"], user_agent="hbox-bench") as client,
         _watching(running, client, watcher),
-        Bus.connect(
-            running["nats_url"],
-            name="node-agent",
-            instance="bench",
-            access=Access(seed=seed_of(running, "node-agent")),
-            ensure=False,
-        ) as bus,
         asyncio.TaskGroup() as tasks,
     ):
         await load.nodes(COUNT, labels={"nvidia.com/gpu.product": MODEL})
-        real = await _emulated(bus, state / "kubelets")
+        async with admin_bus(running) as bus:
+            real = await _emulated(bus, state / "kubelets")
         for node in real:
             await client.json(
                 "PATCH", NODES.path(name=node), body={"metadata": {"labels": {POOL: "x"}}}, content_type=MERGE_PATCH
             )
+        watcher.nodes = frozenset(real)
         faults = await _gangs(client, watcher, real[:FAULTS])
         churn = tasks.create_task(_churn(client))
-        await load.rate(COUNT, per_s=PER_S, scheduler="hbox")  # so that the first measurement starts nothing either
-        await load.clean()
         count = min(int(PER_S * LOAD_S), 5 * COUNT)
-        without = await load.rate(count, per_s=PER_S, scheduler="hbox")
-        await load.clean()
-        folder = state / "hardware"
-        folder.mkdir()
-        reporting = tasks.create_task(
-            Agents(bus, [node_name(i) for i in range(COUNT) if node_name(i) not in real], folder).run()
-        )
-        await asyncio.sleep(REPORT_S)
-        used, began = cpu_s(pids["health-monitor"]), monotonic_s()
-        await asyncio.sleep(QUIET_S)
-        share = 100 * (cpu_s(pids["health-monitor"]) - used) / (monotonic_s() - began)
-        injecting = tasks.create_task(_inject(state / "kubelets", watcher, faults))
-        within = await load.rate(count, per_s=PER_S, scheduler="hbox")
-        await injecting
-        await watcher.until_seen()
-        reporting.cancel()
-        _print_faults(faults)
-        lost = [Injected(node, Fault.CARD_LOST, "", "") for node in real[FAULTS : FAULTS + LOST]]
-        await _inject(state / "kubelets", watcher, lost)
-        await watcher.until_seen()
+
+        async def measured() -> Measured:
+            await load.clean()
+            return await load.rate(count, per_s=PER_S, scheduler="hbox")
+
+        await load.rate(COUNT, per_s=PER_S, scheduler="hbox")  # so that the first measurement starts nothing either
+        others = [node_name(i) for i in range(COUNT) if node_name(i) not in watcher.nodes]
+        async with _agents(state, others) as agents:
+            times = [await measured()]
+            agents.write(GO)
+            await asyncio.sleep(REPORT_S)
+            used, began = cpu_s(pids["health-monitor"]), monotonic_s()
+            await asyncio.sleep(QUIET_S)
+            share = 100 * (cpu_s(pids["health-monitor"]) - used) / (monotonic_s() - began)
+            await _cards_held(running, faults)
+            injecting = tasks.create_task(_inject(state / "kubelets", watcher, faults))
+            times.append(await measured())
+            await injecting
+            await watcher.until_seen()
+            times.append(await measured())
+            agents.write(STOP)
+            times.append(await measured())
+            agents.write(GO)
+            lost = [Injected(node, Fault.CARD_LOST, "", "") for node in real[FAULTS : FAULTS + LOST]]
+            await _inject(state / "kubelets", watcher, lost)
+            await watcher.until_seen()
         churn.cancel()
-    _print(
-        "NVML reports a lost card, no record: to its verdict",
-        [one.verdict - one.at if one.verdict else PATIENCE_S for one in lost],
-        LOST_S,
-    )
+    _print_faults(faults, state)
+    _print_placements(watcher, faults)
+    to_lost = [one.verdict - one.at if one.verdict else PATIENCE_S for one in lost]
+    _print("NVML reports a lost card, no record: to its verdict", to_lost, LOST_S)
     for name, quantile in (("p50", 0.5), ("p99", 0.99)):
-        before, after = without.wait_ms(quantile), within.wait_ms(quantile)
-        print(f"time to bind at {PER_S:g} pods/s, {name}: {before:.0f} ms without reports and faults, {after:.0f} ms with them")
-    report(
-        "time to bind with health, of that without (p50)",
-        within.wait_ms(0.5) / without.wait_ms(0.5),
-        "times",
-        TIMES_BIND,
-        least=False,
-    )
+        waits = [round(one.wait_ms(quantile)) for one in times]
+        print(f"time to bind at {PER_S:g} pods/s, {name}, without, with faults, with, without reports: {waits} ms")
+    without, faulty, reporting, again = (one.wait_ms(0.5) for one in times)
+    for what, mean in (("health", (faulty + reporting) / 2), ("reports alone", reporting)):
+        ratio = 2 * mean / (without + again)
+        report(f"time to bind with {what}, of that without (p50)", ratio, "times", TIMES_BIND, least=False)
     report(f"health-monitor: {8 * COUNT:,} cards reported every {REPORT_S:g} s", share, "% core", SHARE, least=False)
     report("health-monitor: memory", peak_mib(pids["health-monitor"]), "MiB", MEMORY_MIB, least=False)
 
@@ -258,6 +361,7 @@ async def _main(state: Path) -> None:
 async def _watching(running: Mapping[str, Any], client: KubeClient, watcher: Watcher) -> AsyncIterator[None]:
     broker = await client_of(running)
     await broker.subscribe(HealthVerdict.filter(), cb=watcher.on_verdict)
+    await broker.subscribe(PlansProposed.filter(), cb=watcher.on_plans)
     await broker.subscribe(BindDecided.filter(), cb=watcher.on_binds)
     informers = [
         asyncio.create_task(Informer(client, NODES, Node).run(watcher.on_nodes)),
@@ -272,21 +376,27 @@ async def _watching(running: Mapping[str, Any], client: KubeClient, watcher: Wat
 
 
 async def _emulated(bus: Bus, kubelets: Path) -> list[str]:
-    """Nodes with emulated hardware, once their agent has reported their cards."""
+    """Nodes with emulated hardware, once their agent has reported their cards, and topology-collector knows them by these UUIDs."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             names = await asyncio.to_thread(lambda: sorted(path.name for path in kubelets.glob("[!.]*")))
             reports = [one.event for one in await bus.last(HealthReport, [(name,) for name in names])]
-            if (
-                len(names) == MOST_NODES
-                and sum(isinstance(one, HealthReport) and len(one.cards) == 8 for one in reports) == MOST_NODES
-            ):
+            nodes = [one.event for one in await bus.last(NodeStateChanged, [(name,) for name in names])]
+            known = [
+                one.node
+                for one in nodes
+                if isinstance(one, NodeStateChanged) and all("GPU-" in card.id for card in one.node.cards)
+            ]
+            reported = sum(isinstance(one, HealthReport) and len(one.cards) == 8 for one in reports)
+            if len(names) == len(known) == reported == MOST_NODES:
                 return names
             await asyncio.sleep(0.5)
 
 
 async def _gangs(client: KubeClient, watcher: Watcher, nodes: Sequence[str]) -> list[Injected]:
-    """On each node a pod of a gang of two, whose other pod is anywhere; the fault will be that of a card of the first."""
+    """On each node a pod of a gang of two, whose other pod is on no node with a fault; the fault will be that of a card of the first."""
+    elsewhere = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [
+        {"key": POOL, "operator": "DoesNotExist"}]}]}}  # fmt: skip
     for node in nodes:
         body = {
             "apiVersion": "scheduling.volcano.sh/v1beta1",
@@ -297,6 +407,8 @@ async def _gangs(client: KubeClient, watcher: Watcher, nodes: Sequence[str]) -> 
         await client.json("POST", PODGROUPS.path(SPACE), body=body)
         for number, where in enumerate(({"kubernetes.io/hostname": node}, {})):
             pod = _pod(f"gang-{node}-{number}", 3, where, {"scheduling.k8s.io/group-name": f"gang-{node}"})
+            if not where:
+                pod["spec"]["affinity"] = {"nodeAffinity": elsewhere}
             await client.json("POST", PODS.path(SPACE), body=pod)
     names = {f"gang-{node}-{number}" for node in nodes for number in (0, 1)}
     async with asyncio.timeout(PATIENCE_S):
@@ -306,6 +418,15 @@ async def _gangs(client: KubeClient, watcher: Watcher, nodes: Sequence[str]) -> 
     return [
         Injected(node, kinds[place % 2], watcher.cards[f"gang-{node}-0"][0], f"gang-{node}") for place, node in enumerate(nodes)
     ]
+
+
+async def _cards_held(running: Mapping[str, Any], faults: Sequence[Injected]) -> None:
+    """A fault is that of a card on which the gang runs by the ledger: the kubelet may have given another one than the scheduler chose."""
+    async with admin_bus(running) as bus:
+        pages = await bus.ask(ClaimsAsked(asker="bench"), ClaimsPage, timeout_s=30)
+    held = {claim.pod: claim.slices[0].card for page in pages for claim in page.claims if claim.slices}
+    for fault in faults:
+        fault.card = held[f"{fault.gang}-0"]
 
 
 async def _inject(kubelets: Path, watcher: Watcher, faults: Sequence[Injected]) -> None:
@@ -346,25 +467,53 @@ def _pod(name: str, cards: int, where: Mapping[str, str], annotations: Mapping[s
     }
 
 
-def _print_faults(faults: Sequence[Injected]) -> None:
-    missing = [fault.node for fault in faults if not fault.seen]
-    print(f"{len(faults)} faults, {len(missing)} without all their consequences within {PATIENCE_S:g} s {' '.join(missing)}")
+def _print_faults(faults: Sequence[Injected], state: Path) -> None:
+    missing = [fault for fault in faults if not fault.seen]
+    print(f"{len(faults)} faults, {len(missing)} without all their consequences within {PATIENCE_S:g} s")
+    with closing(sqlite3.connect(f"file:{state}/health.db?mode=ro", uri=True)) as database:
+        incidents = [json.loads(row[0]) for row in database.execute("select body from incidents").fetchall()]
+    for fault in missing:
+        print(
+            f"  {fault.node} {fault.fault}: verdict {bool(fault.verdict)}, cordon {bool(fault.cordoned)}, left {sorted(fault.evicted)}"
+        )
+        for one in incidents:
+            if one["node"] == fault.node and one["state"] != "closed":
+                print(f"    {one['entity']} {one['kind']} {one['code']} {one['state']} held by {one['held_by']}")
+    left = sum(len(fault.evicted) == 2 for fault in faults)
+    report(f"gangs that left, of {len(faults)}", left, "gangs", len(faults), least=True)
     for what, times, limit in (
         ("fault to verdict", [fault.verdict - fault.at if fault.verdict else PATIENCE_S for fault in faults], VERDICT_S),
-        ("verdict to the last placement on what it closes", [max(0.0, fault.placed - fault.verdict) for fault in faults], PLACED_S),
         ("fault to cordon", [f.cordoned - f.at if f.cordoned else PATIENCE_S for f in faults if f.fault is Fault.XID_79], CORDON_S),
-        ("fault to eviction of the last pod of its gang", [max(f.evicted.values()) - f.at if len(f.evicted) == 2 else PATIENCE_S for f in faults], EVICTED_S),
+        ("fault to eviction of the last pod of its gang", [fault.left_s for fault in faults], EVICTED_S),
     ):  # fmt: skip
         _print(what, times, limit)
 
 
+def _print_placements(watcher: Watcher, faults: Sequence[Injected]) -> None:
+    """Of what a verdict closes. Without placements before it, none after it proves nothing."""
+    for what, placements in (("plans", watcher.planned), ("bind decisions", watcher.decided)):
+        before, last, late = 0, [], 0
+        for fault in faults:
+            after = [one.at - fault.verdict for one in placements if fault.closes(one)] if fault.verdict else []
+            before += sum(at <= 0 for at in after)
+            late += sum(at > PLACED_S for at in after)
+            last.append(max((at for at in after if at > 0), default=0.0) if fault.verdict else PATIENCE_S)
+        report(f"{what} on the sick hardware before its verdict", before, what.split()[0], len(faults), least=True)
+        report(f"{what} on it later than {1000 * PLACED_S:g} ms after the verdict", late, what.split()[0], 0, least=False)
+        _print(f"verdict to the last of the {what}", last, PLACED_S)
+
+
 def _print(what: str, times: Sequence[float], limit_s: float) -> None:
-    """The largest is the p99 of so few."""
     ordered = sorted(times)
+    p50, p99 = (1000 * ordered[max(0, math.ceil(share * len(ordered)) - 1)] for share in (0.5, 0.99))
     report(
-        f"{what}, largest of {len(ordered)} (median {1000 * ordered[len(ordered) // 2]:.0f} ms)",
-        1000 * ordered[-1],
+        f"{what}, p99 of {len(ordered)} (p50 {p50:.0f}, max {1000 * ordered[-1]:.0f} ms)",
+        p99,
         "ms",
         1000 * limit_s,
         least=False,
     )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
