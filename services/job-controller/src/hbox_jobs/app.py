@@ -39,8 +39,11 @@ from hbox_common.kube import (
     KubeClient,
 )
 from hbox_common.model import PodUid, QueueName, scheduler_names
+from hbox_common.model.annotations import QUEUE_NAME
+from hbox_common.model.bounds import is_name
 from hbox_common.model.shards import Shards, shard_of
 from hbox_common.runtime import Condition, Health, LongLived, complaints, connected, turn
+from hbox_common.workloads import Kinds
 
 from . import metrics
 from .adapters.announcer import Announcer, last_revision, pages
@@ -48,6 +51,7 @@ from .adapters.budgets import BudgetTeller, budget_view
 from .adapters.counts import CountsTeller
 from .adapters.groupreads import GroupReader
 from .adapters.objects import GROUP_FIELDS, NEVER, PodReader, group_view, identity
+from .adapters.owners import OwnerWatch
 from .adapters.paced import paced
 from .adapters.phasepublisher import PhasePublisher
 from .adapters.rests import RestPublisher
@@ -68,6 +72,8 @@ HEALTH_S = 1.0
 STARTING_S = 0.05
 #: What a listing of jobs shows.
 LISTING = JobsAsked(asker="cli", jobs=True, pods=True, verdicts=True, held=True, waits=True)
+#: Maximum seconds at the start until the owners of pods are read.
+OWNERS_S = 10.0
 CONDITIONS = ("kube", "bus", "synced")
 #: Seconds between two repetitions of jobs without a verdict after verdicts were lost.
 ASK_AGAIN_S = 30.0
@@ -138,6 +144,7 @@ class JobController:
         health.texts["queues"] = self._waits.text
         self._budget_teller = BudgetTeller(bus, self.jobs.budgets)
         self._group_reader = GroupReader(client, self.jobs, wake=self._wake)
+        self._owners = OwnerWatch(client, self.jobs, Kinds.builtin(), wake=self._wake, kinds_dir=settings.kinds_dir)
         self._group_lists = 0
         self._announcer = Announcer(
             self.jobs,
@@ -189,6 +196,10 @@ class JobController:
             await self._queues_read.wait()
             await resumed
             await waits_read
+            self.jobs.owners.pods_listed = True
+            group.create_task(self._owners.follow_files())
+            group.create_task(self._owners.run())
+            await self._owners_read()
             self.jobs.waits.keep(self.jobs.ids(), wall_s())
             self.jobs.listed()
             log.info("synced", extra=dict(self.jobs.counts()))
@@ -226,6 +237,15 @@ class JobController:
             for task in self._feedback_tasks():
                 group.create_task(task)
 
+    async def _owners_read(self) -> None:
+        """Wait until the owners of listed pods are read, so that running gangs are not published as single pods; but not for a kind that does not answer."""
+        try:
+            async with asyncio.timeout(OWNERS_S):
+                while not self._owners.settled:  # noqa: ASYNC110  one look is enough for all kinds
+                    await asyncio.sleep(STARTING_S)
+        except TimeoutError:
+            log.warning("%d owners of pods are not read yet; their pods wait", self.jobs.owners.waiting)
+
     async def _resume(self) -> None:
         """Revisions go on above those of earlier processes."""
 
@@ -255,7 +275,7 @@ class JobController:
             old = self.jobs.view(PodUid(delta.new.metadata.uid))
             new = self._reader.view(delta.new, old)
             self._traces.pod(old, new, wall)
-            self.jobs.pod(new, now)
+            new = self.jobs.pod(new, now)
             if new.ours:
                 self._rivals.pod(old, new, now)
                 self.feedback.pod(old, new, now)
@@ -296,7 +316,14 @@ class JobController:
         for delta in deltas:
             if delta.new is not None and delta.kind is not DeltaKind.DELETED:
                 meta = delta.new.metadata
-                self.jobs.namespace(meta.name, meta.labels, now, terminating=meta.deletion_timestamp is not None)
+                queue = meta.annotations.get(QUEUE_NAME, "")
+                self.jobs.namespace(
+                    meta.name,
+                    meta.labels,
+                    now,
+                    terminating=meta.deletion_timestamp is not None,
+                    queue=QueueName(queue if is_name(queue) else ""),
+                )
             elif (thing := delta.new or delta.old) is not None:
                 self.jobs.namespace_gone(thing.metadata.name, now)
         self._wake.set()

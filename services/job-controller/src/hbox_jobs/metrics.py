@@ -10,6 +10,10 @@ FACTS = counter("jobs_pod_facts", "States of bound pods published")
 PUBLISH = histogram("jobs_publish_seconds", "Seconds from taking a batch of changes to the broker's acknowledgement of all")
 WRITES = counter("jobs_kube_writes", "Conditions, statuses and Events written to Kubernetes", ["kind", "result"])
 GROUP_READS = counter("jobs_group_reads", "Reads of PodGroups whose pods are newer than the PodGroup watch", ["result"])
+OWNER_READS = counter(
+    "jobs_owner_reads", "Reads of owners that the watch of their kind had not delivered, or not up to their pods", ["result"]
+)
+OWNERS = gauge("jobs_owners", "Owners of pods in the cache")
 MALFORMED = counter("jobs_malformed_annotations", "Malformed card annotations on pods")
 STRANGERS = counter("jobs_bound_by_others", "Pods of HBox that another scheduler bound")
 HELD = gauge("jobs_held", "Jobs held back because their namespace exceeds its limit of pending jobs")

@@ -44,6 +44,10 @@ class JobControllerSettings(Settings):
         "volcano-system", description="Namespace of Volcano's scheduler; used if scheduler_names contains volcano."
     )
 
+    kinds_dir: str = Field(
+        "",
+        description="Directory with files of further kinds of workloads, one or more documents each; read again every 5 s. Empty = the built-in kinds.",
+    )
     system_namespaces: str = Field(
         "kube-system,kube-public,kube-node-lease",
         description="Namespaces, separated by commas, in which the PriorityClasses system-cluster-critical and system-node-"

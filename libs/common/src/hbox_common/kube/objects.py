@@ -188,6 +188,12 @@ class PodResourceClaim(_Slim, frozen=True, gc=False):
     name: str = ""
 
 
+class SchedulingGroup(_Slim, frozen=True, gc=False):
+    """The PodGroup of scheduling.k8s.io that a pod belongs to (Kubernetes 1.36)."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(_Slim, frozen=True, gc=False):
     node_name: str = ""
     scheduler_name: str = ""
@@ -198,6 +204,7 @@ class PodSpec(_Slim, frozen=True, gc=False):
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
+    scheduling_group: SchedulingGroup = SchedulingGroup()
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()

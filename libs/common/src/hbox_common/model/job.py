@@ -76,6 +76,8 @@ class PodRef:
 VOLUMES_NOT_READY = "VolumesNotReady"
 #: The same of a job whose PodGroup job-controller could not read.
 GROUP_NOT_READ = "PodGroupNotRead"
+#: The same of a job with an owner that job-controller has not read.
+OWNER_NOT_READ = "OwnerNotRead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +146,8 @@ class Job:
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether its `problem` ends without a change of the job: its volumes come, or its PodGroup can be read."""
-        return self.problem.startswith((f"{VOLUMES_NOT_READY}: ", f"{GROUP_NOT_READ}: "))
+        """Whether its `problem` ends without a change of the job: its volumes come, or its PodGroup or owner can be read."""
+        return self.problem.startswith((f"{VOLUMES_NOT_READY}: ", f"{GROUP_NOT_READ}: ", f"{OWNER_NOT_READ}: "))
 
     @property
     def together(self) -> bool:

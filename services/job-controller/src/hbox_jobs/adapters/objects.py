@@ -49,6 +49,8 @@ from hbox_common.model.bounds import (
 )
 from hbox_common.model.devices import number_in
 from hbox_common.model.ranks import rank_key
+from hbox_common.workloads import OwnerRef, Submitted, controller_of, group_ref_of
+from hbox_common.workloads.refs import COSCHEDULING_LABELS, GROVE_GANG, KUEUE_COUNT, KUEUE_GROUP, SPARK_SELECTOR
 
 from .. import metrics
 from ..core.cards import as_admitted
@@ -84,6 +86,18 @@ MOST_FINALIZERS, MOST_FINALIZER = 3, 128
 MAX_SHAPES, MAX_SHAPES_BYTES = 10_000, 16 * 2**20
 
 
+#: Labels by which a pod names a declared group.
+_GROUP_LABELS = frozenset({*COSCHEDULING_LABELS, KUEUE_GROUP, GROVE_GANG, SPARK_SELECTOR})
+#: Annotations of pods that rules for gangs read.
+POD_ANNOTATIONS = frozenset({KUEUE_COUNT})
+#: Maximum owners of which equal references are shared.
+MAX_CONTROLLERS = 20_000
+
+
+def _names_group(labels: Mapping[str, str], spec: kube.PodSpec) -> bool:
+    return bool(spec.scheduling_group.pod_group_name) or (bool(labels) and not _GROUP_LABELS.isdisjoint(labels))
+
+
 class PodReader:
     """Converts pods to `PodView`s. `schedulers`: the scheduler names of HBox's pods. `completes`: read pods as if the admission endpoint had completed them;
     otherwise
@@ -95,6 +109,7 @@ class PodReader:
         self._schedulers = frozenset(schedulers)
         self._shapes: OrderedDict[bytes, Shape] = OrderedDict()  #: by the digest of what is written
         self._bytes = 0  #: `Shape.written` of these
+        self._controllers: dict[OwnerRef, OwnerRef] = {}
 
     def view(self, pod: kube.Pod, old: PodView | None = None) -> PodView:
         """The core's value of this version; `old` is that of the version before, so that a complaint is logged once. Never raises."""
@@ -128,6 +143,7 @@ class PodReader:
             queue_gate=bool(spec.scheduling_gates) and any(gate.name == QUEUE_GATE for gate in spec.scheduling_gates),
             ours=spec.scheduler_name in self._schedulers,
             group=written.group,
+            submitted=self._submitted(pod) if meta.owner_references or _names_group(meta.labels, spec) else None,
             role=written.role,
             queue=written.queue,
             priority=max(-INT32_MAX, min(spec.priority or 0, INT32_MAX)),
@@ -150,6 +166,19 @@ class PodReader:
             refusal=refusal_of(status.phase, status.reason, status.message),
             kubelet_at=_seconds(status.start_time),
         )
+
+    def _submitted(self, pod: kube.Pod) -> Submitted | None:
+        meta, labels, annotations = pod.metadata, pod.metadata.labels, pod.metadata.annotations
+        controller = controller_of(meta.owner_references)
+        if controller is not None:  # the pods of one owner share one value
+            controller = self._controllers.setdefault(controller, controller)
+            if len(self._controllers) > MAX_CONTROLLERS:
+                self._controllers.clear()
+        group = group_ref_of(labels, annotations, scheduling_group=pod.spec.scheduling_group.pod_group_name)
+        if controller is None and group is None:
+            return None
+        kept = {key: annotations[key] for key in annotations.keys() & POD_ANNOTATIONS}
+        return Submitted(meta.uid, meta.namespace, meta.name, controller, labels, kept or _NO_LABELS, group)
 
     def _allocated(self, pod: kube.Pod, old: PodView | None) -> Mapping[str, str]:
         """By kind of card, the annotations by which another scheduler allocated cards; empty if they exceed `ALLOCATED_BYTES` or are no plain text."""

@@ -23,7 +23,7 @@ from hbox_common.model.traceids import trace_id_of, traceparent_of
 
 from ..core.feedback import ConditionWrite, EventWrite, Kind, SelectionWrite, StatusWrite
 
-_API_VERSION = {Kind.POD: "v1", Kind.POD_GROUP: "scheduling.volcano.sh/v1beta1"}
+_API_VERSION: dict[str, str] = {Kind.POD: "v1", Kind.POD_GROUP: "scheduling.volcano.sh/v1beta1"}
 
 
 class KubeWriter:
@@ -78,7 +78,7 @@ class KubeWriter:
 
     async def event(self, write: EventWrite) -> None:
         """The Event of this object and reason: created, or counted up with the newest note."""
-        about = Involved(_API_VERSION[write.kind], write.kind.value, write.namespace, write.name, write.uid)
+        about = Involved(write.api_version or _API_VERSION[write.kind], str(write.kind), write.namespace, write.name, write.uid)
         trace = {TRACE_ID: trace_id_of(traceparent_of(write.job))}
         await self._events.write(about, reason=write.reason, message=write.message, warning=write.warning, annotations=trace)
 

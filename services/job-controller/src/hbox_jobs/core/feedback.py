@@ -85,13 +85,14 @@ class StatusWrite:
 class EventWrite:
     """One Event object for each object and reason; writing it again counts it up."""
 
-    kind: Kind
+    kind: str
     uid: str
     namespace: str
     name: str
     reason: str
     message: str
     job: JobId
+    api_version: str = ""  #: of an owner; empty: of a pod or a PodGroup
 
     @property
     def warning(self) -> bool:
@@ -238,9 +239,10 @@ class Feedback:
                 self._failures.put(key, key, due, record.namespace)
         if record.group is None or record.foreign:
             return
-        self._unknown_fields(record.group, now)
-        # Pods are created and placed only after this write: statuses for other reasons come later.
-        self._statuses.put(key, key, float("-inf") if self._jobs.admission.entering(record) else now, record.namespace)
+        if record.group.owner is None:  # HBox writes no status of another controller's objects
+            self._unknown_fields(record.group, now)
+            # Pods are created and placed only after this write: statuses for other reasons come later.
+            self._statuses.put(key, key, float("-inf") if self._jobs.admission.entering(record) else now, record.namespace)
         tally = record.tally()
         started = tally.bound + tally.succeeded >= record.min_member
         if started and self._started.get(key) is False:
@@ -314,7 +316,7 @@ class Feedback:
         writes = []
         for key in self._statuses.take(now, limit):
             record = self._jobs.record(key)
-            if record is None or record.group is None or record.foreign:
+            if record is None or record.group is None or record.group.owner is not None or record.foreign:
                 continue
             group, with_reason = record.group, now >= record.published_from
             status = group_status(
@@ -420,4 +422,6 @@ class Feedback:
 
 
 def _about_group(group: GroupView, reason: str, note: str) -> EventWrite:
+    if (owner := group.owner) is not None:
+        return EventWrite(owner.kind, owner.uid, group.namespace, owner.name, reason, note, JobId(group.uid), owner.api_version)
     return EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, reason, note, JobId(group.uid))

@@ -36,7 +36,7 @@ from hbox_common.model.bounds import INT32_MAX, sanitized
 from hbox_common.model.devices import volcano
 from hbox_common.model.explanation import Outcome
 from hbox_common.model.ids import missing_group_job
-from hbox_common.model.job import GROUP_NOT_READ, VOLUMES_NOT_READY
+from hbox_common.model.job import GROUP_NOT_READ, OWNER_NOT_READ, VOLUMES_NOT_READY
 from hbox_common.model.ranks import ranks
 from hbox_common.model.resources import PODS, add
 from hbox_common.model.shards import ONE_SHARD
@@ -66,6 +66,7 @@ SCHEDULER_ABSENT = "SchedulerAbsent"
 EVICTED = "Evicted"  #: its pods were evicted, and the scheduler has not examined the new ones
 GANG_INCOMPLETE = "GangIncomplete"
 NOT_TRIED_YET = "NotTriedYet"
+OWNER_NOT_READABLE = "OwnerNotReadable"  #: an owner of the pod cannot be read, and the pod is placed alone
 GANG_NOT_READ = "GangNotRead"  #: the pod names a gang by another scheduler's label, and is placed alone
 
 #: Of creation times, in seconds.
@@ -101,6 +102,11 @@ class Record:
     name: str
     gang: bool
     group: GroupView | None = None
+    owned: bool = False  #: its pods name no PodGroup: `group` is derived from their owners
+    owner_uid: str = ""  #: of the object that makes them a gang
+    unread: str = ""  #: an owner of its pods that is not read yet, as users write it
+    unread_since: float = 0.0  #: monotonic; 0: none is unread
+    default_queue: QueueName = QueueName("")  #: of its namespace, for pods without PodGroup that name none
     pods: dict[PodUid, PodView] = field(default_factory=dict)
     had_pods: bool = False
     job: Job | None = None
@@ -181,9 +187,9 @@ class Record:
 
     @property
     def queue(self) -> QueueName:
-        if self.group is not None:
+        if self.group is not None and (self.group.queue or self.group.owner is None):
             return self.group.queue or DEFAULT_QUEUE
-        return next((pod.queue for pod in self.pods.values() if pod.queue), DEFAULT_QUEUE)
+        return next((pod.queue for pod in self.pods.values() if pod.queue), self.default_queue or DEFAULT_QUEUE)
 
     @property
     def submitter(self) -> str:
@@ -207,6 +213,8 @@ class Record:
         reason = self.plain_reason
         if not reason or self.gang:
             return reason
+        if alone := next((pod.member.alone for pod in self.pods.values() if pod.member is not None), ""):
+            return f"{reason}; {OWNER_NOT_READABLE}: {alone}"
         label = next((pod.foreign_gang_label for pod in self.pods.values() if pod.foreign_gang_label), "")
         return f"{reason}; {GANG_NOT_READ}: {not_read_text(label)}" if label else reason
 
@@ -321,13 +329,17 @@ def job_of(
     group = record.group
     priority, priority_class, problem = _priority(record, tally, classes)
     reason = PRIORITY_CLASS_NOT_FOUND if problem else INVALID_SPEC
-    if record.gang and group is None:
+    if record.unread:
+        reason = OWNER_NOT_READ
+        problem = f"{OWNER_NOT_READ}: {record.unread}, which owns its pods, is not read yet"
+    elif record.gang and group is None:
         reason = POD_GROUP_NOT_FOUND
         problem = f"PodGroup {record.key} not found: create it, or remove the annotation scheduling.k8s.io/group-name"
     if record.read_problem:
-        reason, problem = GROUP_NOT_READ, f"{GROUP_NOT_READ}: {record.read_problem}"
+        reason = OWNER_NOT_READ if record.owned else GROUP_NOT_READ
+        problem = f"{reason}: {record.read_problem}"
     elif group is not None and group.problem:
-        reason, problem = INVALID_SPEC, f"PodGroup {record.key}: {group.problem}"
+        reason, problem = INVALID_SPEC, f"{group.title}: {group.problem}"
     never_preempts = record.group is not None and record.group.priority_class in never
     tasks, waits_for_volume, record.provisioning = _tasks(record, volumes, never_preempts=never_preempts)
     if not (problem := problem or _pod_problem(record)) and record.unpublishable:
@@ -434,6 +446,8 @@ def gated_of(record: Record, tally: Tally) -> str:
 
 def preemptable_of(record: Record) -> bool:
     """Whether it may be preempted whatever its queue says of its class: by its PodGroup, or by each of its pods."""
+    if record.group is not None and record.group.decides_preemptable:
+        return record.group.preemptable
     return (record.group is not None and record.group.preemptable) or 0 < len(record.pods) == record.offered
 
 
@@ -466,7 +480,8 @@ def _priority(record: Record, tally: Tally, classes: Mapping[str, int]) -> tuple
         return highest, of_pods, ""
     if tally.bound or tally.succeeded or any(name == named for _, name in record.classes):
         return highest, named, ""
-    return highest, of_pods, f"PodGroup {record.key}: PriorityClass {named} not found: create it, or name another one"
+    title = record.group.title if record.group is not None else record.key
+    return highest, of_pods, f"{title}: PriorityClass {named} not found: create it, or name another one"
 
 
 def _pod_problem(record: Record) -> str:
@@ -546,7 +561,7 @@ def _part(group: GroupView | None, pod: PodView) -> _Part:
     if group is None or not group.particular:
         return "", (), annotations
     keys = {key for policy in group.sub_gangs for key in (*policy.labels, *policy.selector)}
-    return pod.role, tuple((key, pod.labels[key]) for key in sorted(keys) if key in pod.labels), annotations
+    return pod.in_role, tuple((key, pod.labels[key]) for key in sorted(keys) if key in pod.labels), annotations
 
 
 def gang_part(group: GroupView | None, pod: PodView) -> GangPart | None:
@@ -569,7 +584,7 @@ def _spec(
     """`unbound`: claims to be bound before their pod, by pod."""
     shape = pods[0].shape
     return PodGroupTask(
-        name=pods[0].role or pods[0].name,
+        name=pods[0].in_role or pods[0].name,
         requests=shape.requests,
         pods=tuple(
             PodRef(pod.uid, pod.name, pod.resource_version, ranked.get(pod.uid, -1), unbound.get(pod.uid, ())) for pod in pods

@@ -33,9 +33,11 @@ from hbox_common.model import (
     SchedulerId,
 )
 from hbox_common.model.bounds import INT32_MAX
+from hbox_common.model.ranks import rank_key
 from hbox_common.model.shards import ONE_SHARD, shard_of
 from hbox_common.model.traceids import traceparent_of
 from hbox_common.reasons import CODES
+from hbox_common.workloads import Kinds, Owner
 
 from .admission import Admission
 from .batch import FACT_PHASE, Batch
@@ -63,7 +65,9 @@ from .job import (
     waits_since,
 )
 from .lifecycle import Entered
+from .membership import Membership
 from .neighbours import Neighbours
+from .owners import GroupKind, Owners, derived_group, group_kind
 from .phasequeue import PhaseQueue
 from .phases import phase_of
 from .routing import Routing
@@ -83,6 +87,9 @@ COMPANY_S = 0.8 * LAZY_S
 LARGE = 256
 MAX_REST = 8
 MAX_ITEMS = 512
+#: Seconds for which a job with an owner that is not read is not published.
+UNREAD_QUIET_S = 1.0
+_NO_QUEUE = QueueName("")
 #: Maximum age in seconds of an incomplete PodGroup whose users get no message about missing pods while pods are being created: each next pod would make the
 #: count wrong.
 GROWING_S = 60.0
@@ -111,11 +118,13 @@ class Jobs:
         routing: Routing | None = None,
         system_namespaces: Collection[str] = (),
         proves_groups: bool = False,
+        kinds: Kinds | None = None,
     ) -> None:
         """`publish_after_s`: seconds that a pending reason has to last before it is written to Kubernetes. `most_pending`, `most_pending_mib`: maximum number
         of pending jobs of a namespace that are announced, and of their size (`Record.size`) in MiB; 0 = no limit. `routing`: which shard's schedulers place
         which jobs; None = one shard. `system_namespaces`: namespaces where Kubernetes' system PriorityClasses have their own values. `proves_groups`: announce
-        a gang only with a PodGroup that is as new as its pods (`next_unread`)."""
+        a gang only with a PodGroup, or an owner, that is as new as its pods (`next_unread`, `next_unproven`). `kinds`: of owners that make gangs; None = the
+        built-in ones."""
         self.routing = routing or Routing()
         self._several = self.routing.shards.several
         self._batch_shards: dict[JobId, str] = {}  #: of jobs in the current batch
@@ -123,6 +132,14 @@ class Jobs:
         self._groups_left: list[tuple[str, GroupState]] = []  #: likewise
         self._lazy_s, self._publish_after_s, self._trace = lazy_s, publish_after_s, trace
         self._pods: dict[PodUid, PodView] = {}
+        self.owners = Owners(kinds if kinds is not None else Kinds.builtin(), self._pods.get)
+        self._owners_at: dict[GroupKind, int] = {}  #: by kind, the resourceVersion up to which all changes are known
+        self._pods_at = 0  #: the highest resourceVersion of a pod
+        self._proven: dict[str, int] = {}  #: by uid of an owner: `_pods_at` at the start of its last read
+        self._unproven: dict[str, None] = {}  #: uids of owners that have to be read before their gangs are announced
+        self._proving: dict[str, int] = {}  #: of those that are read now: `_pods_at` at the start
+        self._owner_problems: dict[str, str] = {}  #: by uid: why the read failed
+        self._namespace_queues: dict[str, QueueName] = {}
         self._records: dict[str, Record] = {}
         self._by_id: dict[JobId, str] = {}  #: of settled jobs
         self._classes: dict[str, int] = {}
@@ -195,10 +212,19 @@ class Jobs:
 
     # --- from Kubernetes
 
-    def pod(self, new: PodView, now: float) -> None:
-        """A pod was listed, added or modified."""
+    def pod(self, new: PodView, now: float) -> PodView:
+        """A pod was listed, added or modified. Returns its view with the gang that follows from its owners."""
         old = self._pods.get(new.uid)
         self._pods[new.uid] = new
+        if new.submitted is not None and not new.group:
+            self._pods_at = max(self._pods_at, _number(new.resource_version))
+            if new.ours:
+                known = old is not None and old.member is not None and old.submitted == new.submitted
+                member = old.member if old is not None and known else self.owners.place(new, now)
+                self._pods[new.uid] = new = _as_member(new, member)
+        return self._pod(old, new, now)
+
+    def _pod(self, old: PodView | None, new: PodView, now: float) -> PodView:
         if old is not None and old.key != new.key:
             self._leave(old, now)
         record = self._join(new, now) if new.ours else None
@@ -211,14 +237,18 @@ class Jobs:
             self._use_volumes(new, first_seen=old is None)
             if new.status.terminal and old is not None and not old.status.terminal:
                 self._pass_turn(new, now)
-        if new.node and (old is None or old.evidence != new.evidence):
+        if new.node and (old is None or old.evidence != new.evidence or old.key != new.key):
             fact = self._facts[new.uid] = self._fact(new, FACT_PHASE[new.status])
             confirms = new.ours and fact.claim and fact.phase.holds and (old is None or old.shape.key == new.shape.key)
             self._facts_awaited = self._facts_awaited or not confirms
         if record is not None:
             if new.placeable and (old is None or not old.placeable or old.key != new.key):
                 record.arrived = max(record.arrived + 1, _number(new.resource_version))
+                self._pods_at = max(self._pods_at, record.arrived)
+            if record.owned and record.group is None:
+                self._derive(record, now)
             self._mark_for(record, old, new, now)
+        return new
 
     def _add_neighbour(self, new: PodView, old: PodView | None, record: Record | None) -> None:
         """Record what other pods' placement depends on, for a pod that has, or may get, a place. Other pods are not published: computing, sending and storing
@@ -244,6 +274,7 @@ class Jobs:
         old = self._pods.pop(uid, None)
         if old is None:
             return None
+        self.owners.pod_gone(old)
         self.neighbours.gone(old)
         if old.volumes:
             self._release_volumes(old)
@@ -261,6 +292,14 @@ class Jobs:
         if new.version < record.read_version:
             return  # older than the last read
         record.read_version = 0
+        old = self._put_group(record, new)
+        if old is None or replace(old, status=new.status) != new:
+            self._mark(record.key, now, urgent=True)
+        elif old.status != new.status:
+            self._mark(record.key, now, urgent=self.admission.opened(old, new, record.shard))
+
+    def _put_group(self, record: Record, new: GroupView) -> GroupView | None:
+        """Returns the version before."""
         old, record.group = record.group, new
         if old is None or old.status == new.status:
             record.unpublishable = ""
@@ -270,10 +309,7 @@ class Jobs:
         if new.particular or (old is not None and old.particular):
             for pod in self._neighbours_among(record.pods.values()):
                 self.neighbours.play(pod, gang_part(new, pod))
-        if old is None or replace(old, status=new.status) != new:
-            self._mark(record.key, now, urgent=True)
-        elif old.status != new.status:
-            self._mark(record.key, now, urgent=self.admission.opened(old, new, record.shard))
+        return old
 
     def group_gone(self, key: str, uid: str, now: float) -> None:
         """The PodGroup of that uid was deleted."""
@@ -340,7 +376,119 @@ class Jobs:
         """Whether the gang could start with a PodGroup older than its pods: an update may have raised its minimum before they were created."""
         if not self._proves_groups or record.group is None or tally.live <= tally.bound:
             return False
-        return tally.live + tally.succeeded >= record.min_member and record.arrived > max(record.read_up_to, self._groups_at)
+        if tally.live + tally.succeeded < record.min_member:
+            return False
+        if record.owned:
+            return self._is_unproven(record)
+        return record.arrived > max(record.read_up_to, self._groups_at)
+
+    # --- gangs by owner
+
+    def owner(self, owner: Owner, now: float) -> None:
+        """An owner was listed, added, modified or read."""
+        self.place_again(self.owners.put(owner), now)
+
+    def owner_gone(self, uid: str) -> None:
+        """The owner was deleted. Its pods end with it, or lose their owner reference; until then they stay its gang."""
+        self.owners.gone(uid)
+
+    def owners_delivered(self, kind: GroupKind, resource_version: str) -> None:
+        """The watch of the kind has delivered all changes up to this resourceVersion."""
+        self._owners_at[kind] = _number(resource_version)
+
+    def place_again(self, pods: Iterable[PodUid], now: float) -> None:
+        """An owner of these pods changed, can be read, or cannot be read any more."""
+        for uid in pods:
+            old = self._pods.get(uid)
+            if old is None or not old.ours:
+                continue
+            member = self.owners.place(old, now)
+            new = _as_member(old, member)
+            if member == old.member:
+                self._pods[uid] = new
+                if (record := self._records.get(new.key)) is not None:
+                    record.put(new)
+            else:
+                self._pods[uid] = new
+                new = self._pod(old, new, now)
+            self._mark(new.key, now, urgent=True)
+
+    def next_unproven(self) -> Owner | None:
+        """An owner that has to be read before its gangs are announced, since their pods are newer than its watch; None if there is none. The caller reads it
+        and then calls `owner_read` or `owner_read_failed`."""
+        while self._unproven:
+            uid = next(iter(self._unproven))
+            del self._unproven[uid]
+            if uid not in self._proving and (owner := self.owners.get(uid)) is not None:
+                self._proving[uid] = self._pods_at
+                return owner
+        return None
+
+    def owner_read(self, uid: str, new: Owner | None, now: float) -> None:
+        """Take the result of a consistent read that began with `next_unproven`; None: there is no object of this uid any more."""
+        up_to = self._proving.pop(uid, 0)
+        self._proven[uid] = max(self._proven.get(uid, 0), up_to)
+        self._owner_problems.pop(uid, None)
+        if new is None:
+            self.owner_gone(uid)
+        else:
+            self.owner(new, now)
+        self._mark_gangs_of(uid, now)
+
+    def first_read(self, owner: Owner, up_to: int, now: float) -> None:
+        """Take a read of an owner that no watch had delivered. `up_to`: `pods_at` at its start."""
+        self._proven[owner.ref.uid] = max(self._proven.get(owner.ref.uid, 0), up_to)
+        self.owner(owner, now)
+
+    @property
+    def pods_at(self) -> int:
+        """The highest resourceVersion of a pod with an owner."""
+        return self._pods_at
+
+    def owner_read_failing(self, uid: str, problem: str, now: float) -> None:
+        """The read failed for this reason, and is repeated later (`owner_read_failed`). Until a read succeeds, the owner's new pods get no places."""
+        if uid in self._proving and uid not in self._owner_problems:
+            self._owner_problems[uid] = problem
+            self._mark_gangs_of(uid, now)
+
+    def owner_read_failed(self, uid: str, now: float) -> None:
+        """The time to wait after a failed read is over."""
+        self._proving.pop(uid, None)
+        self._mark_gangs_of(uid, now)
+
+    def _mark_gangs_of(self, uid: str, now: float) -> None:
+        for key in dict.fromkeys(pod.key for one in self.owners.pods_of(uid) if (pod := self._pods.get(one)) is not None):
+            self._mark(key, now, urgent=True)
+
+    def _is_unproven(self, record: Record) -> bool:
+        """Whether the pods are newer than what is known of their owner: an update may have raised its minimum before they were created."""
+        owner = record.group.owner if record.group is not None else None
+        if owner is None or (kind := group_kind(owner)) not in self._owners_at or self.owners.is_unreadable(kind):
+            return False  # no object of its own, or none that can be read now
+        return record.arrived > max(self._proven.get(record.owner_uid, 0), self._owners_at[kind])
+
+    def _derive(self, record: Record, now: float) -> bool:
+        """Set the group of a job by owner. Returns False for the first UNREAD_QUIET_S in which an owner is not read: most are a moment later."""
+        found = next(
+            (pod.member.gang for pod in record.pods.values() if pod.member is not None and pod.member.gang is not None), None
+        )
+        if found is None:
+            unread = next(
+                (pod.member.unread for pod in record.pods.values() if pod.member is not None and pod.member.unread is not None),
+                None,
+            )
+            record.unread = unread.words if unread is not None else "an object"
+            record.unread_since = record.unread_since or now
+            if now < record.unread_since + UNREAD_QUIET_S:
+                self._mark(record.key, now, urgent=False)
+                return False
+            return True
+        record.unread, record.unread_since = "", 0.0
+        new = derived_group(found, record.pods.values())
+        record.owner_uid = new.owner.uid if new.owner is not None else ""
+        if record.group != new:
+            self._put_group(record, new)
+        return True
 
     def budget(self, view: BudgetView) -> None:
         """A PodDisruptionBudget was listed, added or modified."""
@@ -383,13 +531,25 @@ class Jobs:
             if record.group is not None and record.group.priority_class == name:
                 self._mark(record.key, now, urgent=True)
 
-    def namespace(self, name: str, labels: Mapping[str, str], now: float, *, terminating: bool) -> None:
-        """A namespace was listed, added or modified. `terminating`: it is being deleted."""
+    def namespace(
+        self, name: str, labels: Mapping[str, str], now: float, *, terminating: bool, queue: QueueName = _NO_QUEUE
+    ) -> None:
+        """A namespace was listed, added or modified. `terminating`: it is being deleted; `queue`: of its pods that name none."""
+        if queue != self._namespace_queues.get(name, _NO_QUEUE):
+            if queue:
+                self._namespace_queues[name] = queue
+            else:
+                self._namespace_queues.pop(name, None)
+            for record in self._records.values():
+                if record.namespace == name:
+                    record.default_queue = queue
+                    self._mark(record.key, now, urgent=True)
         self.neighbours.namespaces.put(name, labels)
         self._set_terminating(name, now, terminating=terminating)
 
     def namespace_gone(self, name: str, now: float) -> None:
         """The namespace was deleted."""
+        self._namespace_queues.pop(name, None)
         self.neighbours.namespaces.gone(name)
         self._set_terminating(name, now, terminating=False)
 
@@ -724,14 +884,23 @@ class Jobs:
     def _settle(self, record: Record, withdrawn: list[tuple[JobId, int]], wall: float, now: float) -> Job | None:
         """Compute a job. Returns it if it has to be announced; withdraws an announced job that ended."""
         old, tally = record.job, record.tally()
+        if record.owned and not record.pods:
+            record.group = None
         if not record.pods and record.group is None:
             del self._records[record.key]
+            self._proven.pop(record.owner_uid, None)
             self._leave_intake(record, now)
             if old is not None:
                 self._end(record, old, withdrawn, tally, wall)
             return None
+        if record.owned and not self._derive(record, now):
+            return None
         if self._needs_group_read(record, tally):
-            if record.key not in self._reading:
+            if record.owned:
+                if record.owner_uid not in self._proving:
+                    self._unproven[record.owner_uid] = None
+                record.read_problem = self._owner_problems.get(record.owner_uid, "")
+            elif record.key not in self._reading:
                 self._unread[record.key] = None
             if not record.read_problem:
                 return None
@@ -924,7 +1093,9 @@ class Jobs:
         return record
 
     def _join(self, pod: PodView, now: float) -> Record:
-        record = self._record(pod.key, pod.namespace, pod.group or pod.name, gang=bool(pod.group))
+        record = self._record(pod.key, pod.namespace, _name_of(pod), gang=pod.in_gang)
+        record.owned = not pod.group and pod.in_gang
+        record.default_queue = self._namespace_queues.get(pod.namespace, _NO_QUEUE)
         if pod.uid not in record.pods:
             record.unpublishable = ""
             if _still_made(record, pod):
@@ -1055,6 +1226,18 @@ class Jobs:
 def _number(resource_version: str) -> int:
     """The resourceVersion as a number; 0 if it is no number, so that every PodGroup is read."""
     return int(resource_version) if resource_version.isdecimal() else 0
+
+
+def _as_member(pod: PodView, member: Membership | None) -> PodView:
+    if member is None:
+        return pod
+    rank = rank_key(pod.name, member.role, pod.labels, {}) if member.gang is not None else pod.rank_key
+    return replace(pod, member=member, rank_key=rank)
+
+
+def _name_of(pod: PodView) -> str:
+    """Of its job."""
+    return pod.group or (pod.member.name if pod.member is not None and pod.member.key else pod.name)
 
 
 def _own_verdict(job: JobId, message: str, name: str) -> JobVerdict:

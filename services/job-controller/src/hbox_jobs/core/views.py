@@ -18,7 +18,9 @@ from hbox_common.model import (
     TopologyWish,
 )
 from hbox_common.model.ranks import RankKey
+from hbox_common.workloads import OwnerRef, Submitted
 
+from .membership import Membership
 from .spec import Shape
 from .volumes import VolumeUse
 
@@ -58,6 +60,8 @@ class PodView:
     queue_gate: bool = False  #: one of them is Volcano's own (`QUEUE_GATE`)
     ours: bool = False
     group: str = ""  #: the PodGroup that it names, of its own namespace
+    submitted: Submitted | None = None  #: the owner and the declared group that it names; None if it names neither
+    member: Membership | None = None  #: the gang that follows from `submitted`, for a pod without PodGroup
     role: str = ""  #: what Volcano's Job controller calls its task
     queue: QueueName = QueueName("")  #: as named on the pod; counts for bare pods only
     priority: int = 0
@@ -88,8 +92,20 @@ class PodView:
 
     @property
     def key(self) -> str:
-        """The job that it belongs to: its PodGroup by namespace and name, or itself."""
-        return f"{self.namespace}/{self.group}" if self.group else self.uid
+        """The job that it belongs to: its PodGroup by namespace and name, the gang of its owners, or itself."""
+        if self.group:
+            return f"{self.namespace}/{self.group}"
+        return self.member.key or self.uid if self.member is not None else self.uid
+
+    @property
+    def in_gang(self) -> bool:
+        """Whether it belongs to a PodGroup, or to the gang of its owners."""
+        return bool(self.group or (self.member is not None and self.member.key))
+
+    @property
+    def in_role(self) -> str:
+        """What its owner, or else Volcano's Job controller, calls its task."""
+        return (self.member.role if self.member is not None else "") or self.role
 
     @property
     def live(self) -> bool:
@@ -154,7 +170,7 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """One version of one PodGroup. `min_member` below 1 counts as 1."""
+    """One version of one PodGroup, or of a gang by owner (`owner`), which has no PodGroup. `min_member` below 1 counts as 1."""
 
     uid: str
     namespace: str
@@ -176,10 +192,19 @@ class GroupView:
     status: GroupStatus = GroupStatus()
     #: its resourceVersion; 0 if that is no number. Not compared: a status write changes it.
     version: int = field(default=0, compare=False)
+    owner: OwnerRef | None = None  #: the object that makes its pods a gang
+    gang_key: str = ""  #: the key of a gang by owner
+    decides_preemptable: bool = False  #: `preemptable` is what the owner says, whatever its pods say
+    reasons: tuple[str, ...] = ()  #: of a gang by owner: which field of which object gave each value
 
     @property
     def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
+        return self.gang_key or f"{self.namespace}/{self.name}"
+
+    @property
+    def title(self) -> str:
+        """For messages."""
+        return f"PodGroup {self.key}" if self.owner is None else f"{self.owner.kind} {self.namespace}/{self.owner.name}"
 
     @property
     def particular(self) -> bool:

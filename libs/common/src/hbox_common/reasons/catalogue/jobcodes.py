@@ -319,6 +319,38 @@ CODES = (
         ),
     ),
     Code(
+        "OwnerNotRead",
+        Stage.EXTERNAL,
+        Outcome.WAIT,
+        Owner.SYSTEM,
+        Text("The pods' owner is not read yet", "尚未读取 Pod 的所有者"),
+        Text("the pods' owner is not read yet[: {detail}]", "尚未读取 Pod 的所有者[：{detail}]"),
+        Text(
+            "job-controller reads the objects that own the pods before it places one of them: they say how many have to start together.",
+            "放置前 job-controller 会读取 Pod 的所有者对象：其中写明必须一起启动的数量。",
+        ),
+        Text(
+            "Wait; if it lasts, have an operator look at the API server.",
+            "等待；若持续存在，请运维检查 API 服务器。",
+        ),
+    ),
+    Code(
+        "OwnerNotReadable",
+        Stage.EXTERNAL,
+        Outcome.ESCALATE,
+        Owner.OPERATOR,
+        Text("The pods' owner cannot be read", "无法读取 Pod 的所有者"),
+        Text("the pods' owner cannot be read[: {detail}]", "无法读取 Pod 的所有者[：{detail}]"),
+        Text(
+            "The kind of the pod's owner is not served, HBox may not read it, or the owner is gone. The pod is placed alone.",
+            "Pod 所有者的类型未提供、HBox 无权读取，或所有者已不存在。该 Pod 被单独放置。",
+        ),
+        Text(
+            "Have an operator grant job-controller get, list and watch of the kind, or install its definition.",
+            "请运维授予 job-controller 对该类型的 get、list、watch 权限，或安装其定义。",
+        ),
+    ),
+    Code(
         "VolumesNotReady",
         Stage.EXTERNAL,
         Outcome.CHANGE,

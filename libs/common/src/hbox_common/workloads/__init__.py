@@ -1,0 +1,26 @@
+"""Gangs that follow from the owners of pods. Pure: no API client, clock or event loop."""
+
+from .gangs import OwnerGang, gang_of
+from .owner import Kind, Kinds, Owner, read_owner
+from .placing import Alone, InGang, Missing, Submitted, Unread, place
+from .refs import GroupBy, GroupRef, OwnerRef, controller_of, group_ref_of
+
+__all__ = [
+    "Alone",
+    "GroupBy",
+    "GroupRef",
+    "InGang",
+    "Kind",
+    "Kinds",
+    "Missing",
+    "Owner",
+    "OwnerGang",
+    "OwnerRef",
+    "Submitted",
+    "Unread",
+    "controller_of",
+    "gang_of",
+    "group_ref_of",
+    "place",
+    "read_owner",
+]

@@ -1,0 +1,323 @@
+"""Owners of pods: which objects make a pod part of a gang, which of them have to be read, and which pods a change concerns.
+
+Theory of operation. `Owners` has a slim copy of every owner that a watch or a read delivered, by uid. `place` follows a pod's owners in that copy and returns
+its `Membership`: a gang by owner, a single pod, or an owner that is not read yet. Pods are indexed by the owner that they name themselves, and owners by
+theirs, so that a change of one owner finds all pods below it, also through pods (a worker of a LeaderWorkerSet is owned by a StatefulSet, which is owned by
+the leader pod).
+
+An owner that was deleted stays as it was last known while pods name it: its pods end with it, or lose their owner reference, and must not start one by one
+in the meantime. If an owner cannot be read (its kind is not served, the permission is missing, or it is gone), its pods are single pods; once its kind can be
+read again, they are placed again.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from hbox_common.model import PodUid
+from hbox_common.model.ids import QueueName
+from hbox_common.workloads import Alone, InGang, Kinds, Missing, Owner, OwnerRef, Unread, gang_of, place
+
+from .membership import Membership
+from .views import GroupPhase, GroupStatus, GroupView, PodView
+
+#: Seconds after which an owner that no watch delivered is read by itself.
+READ_AFTER_S = 0.3
+
+#: API group and kind.
+GroupKind = tuple[str, str]
+
+_POD: GroupKind = ("", "Pod")
+
+
+def group_kind(ref: OwnerRef) -> GroupKind:
+    return ref.group, ref.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An owner that pods name and that is not read. `since`: monotonic seconds."""
+
+    namespace: str
+    ref: OwnerRef
+    since: float
+
+    @property
+    def key(self) -> str:
+        return _key(self.namespace, self.ref)
+
+
+def _key(namespace: str, ref: OwnerRef) -> str:
+    """The uid; of an object that is named without one (a declared group), its place."""
+    return ref.uid or f"{namespace}/{ref.kind}.{ref.group}/{ref.name}"
+
+
+@dataclass(slots=True)
+class _Below:
+    """What names one owner."""
+
+    pods: dict[PodUid, None] = field(default_factory=dict)
+    owners: dict[str, None] = field(default_factory=dict)  #: keys
+
+
+class Owners:
+    """One writer. `pod`: returns the newest version of a pod, None if it is not known. `now` is monotonic seconds."""
+
+    def __init__(self, kinds: Kinds, pod: Callable[[PodUid], PodView | None]) -> None:
+        self._kinds, self._pod = kinds, pod
+        self._owners: dict[str, Owner] = {}  #: by key: of each its uid, and of the kinds of declared groups also its place
+        self._gone: set[str] = set()  #: keys of those that were deleted, and that pods still name
+        self._missing: dict[str, str] = {}  #: by key: why it cannot be read
+        self._missing_kinds: dict[GroupKind, str] = {}  #: why no object of the kind can be read
+        self._below: dict[str, _Below] = {}
+        self._direct: dict[PodUid, str] = {}  #: by pod, the key of the owner that it names
+        self._wanted: dict[GroupKind, dict[str, Wanted]] = {}
+        self.named: dict[GroupKind, None] = {}  #: kinds of which pods name an object, in order
+        self.pods_listed = False  #: a pod that is not known does not exist
+
+    # --- pods
+
+    def place(self, pod: PodView, now: float) -> Membership | None:
+        """The pod's membership; None if it names no owner and no declared group."""
+        submitted = pod.submitted
+        if submitted is None or pod.group:
+            return None
+        asked: list[OwnerRef] = []
+        unreadable: list[str] = []
+
+        def lookup(namespace: str, ref: OwnerRef) -> Owner | Missing | None:
+            asked.append(ref)
+            found = self._look_up(namespace, ref, now)
+            if isinstance(found, Missing) and self._kinds.of(ref.api_version, ref.kind) is not None:
+                unreadable.append(found.reason)
+            return found
+
+        found = place(submitted, lookup, self._kinds)
+        if asked:
+            self._name(pod.uid, _key(pod.namespace, asked[0]))
+        match found:
+            case InGang():
+                return Membership(found.key, _title(found), found.role, gang=found)
+            case Unread(ref=ref):
+                key = f"{pod.namespace}/{ref.kind}.{ref.group}/{ref.name}?{ref.uid}"
+                return Membership(key, f"{ref.kind.lower()}/{ref.name}", unread=ref)
+            case Alone():
+                return Membership(alone=unreadable[0] if unreadable else "")
+
+    def pod_gone(self, pod: PodView) -> None:
+        """The pod does not exist any more. If it owns others, it stays known as their owner."""
+        below = self._below.get(pod.uid)
+        if below is not None and pod.submitted is not None:
+            self._owners[pod.uid] = _of_pod(pod)
+            self._gone.add(pod.uid)
+        key = self._direct.pop(pod.uid, None)
+        if key is not None and (siblings := self._below.get(key)) is not None:
+            siblings.pods.pop(pod.uid, None)
+            self._prune(key)
+
+    def _name(self, uid: PodUid, key: str) -> None:
+        before = self._direct.get(uid)
+        if before == key:
+            return
+        if before is not None and (siblings := self._below.get(before)) is not None:
+            siblings.pods.pop(uid, None)
+            self._prune(before)
+        self._direct[uid] = key
+        self._below.setdefault(key, _Below()).pods[uid] = None
+
+    def _look_up(self, namespace: str, ref: OwnerRef, now: float) -> Owner | Missing | None:
+        kind, key = group_kind(ref), _key(namespace, ref)
+        if (known := self._owners.get(key)) is not None:
+            return known
+        if kind == _POD:
+            pod = self._pod(PodUid(ref.uid))
+            if pod is not None:
+                self._link(ref.uid, pod.submitted.controller if pod.submitted is not None else None)
+                return _of_pod(pod)
+            return Missing(f"pod {ref.name} does not exist") if self.pods_listed else None
+        if self._kinds.of(ref.api_version, ref.kind) is None:
+            return Missing(f"kind {ref.kind} is not read")
+        if (reason := self._missing.get(key) or self._missing_kinds.get(kind)) is not None:
+            return Missing(reason)
+        self.named[kind] = None
+        self._wanted.setdefault(kind, {}).setdefault(key, Wanted(namespace, ref, now))
+        return None
+
+    # --- owners
+
+    def put(self, owner: Owner) -> list[PodUid]:
+        """An owner was listed, added, modified or read. Returns the pods to place again."""
+        ref = owner.ref
+        keys = [ref.uid, _key(owner.namespace, replace(ref, uid=""))]
+        changed = False
+        for key in keys:
+            old = self._owners.get(key)
+            if key is not keys[0] and key not in self._below and old is None:
+                continue  # no pod names it by its place
+            if old is not None and old.ref.uid == ref.uid and owner.version < old.version:
+                continue  # older than what a read returned
+            self._gone.discard(key)
+            self._missing.pop(key, None)
+            self._wanted.get(group_kind(ref), {}).pop(key, None)
+            self._owners[key] = owner
+            changed = changed or old is None or replace(old, version=owner.version) != owner
+        self._link(ref.uid, owner.parent)
+        return list(self._pods_below(keys)) if changed else []
+
+    def gone(self, uid: str) -> None:
+        """The owner was deleted. It stays as it was last known while something names it."""
+        owner = self._owners.get(uid)
+        if owner is None:
+            return
+        self._gone.add(uid)
+        self._prune(uid)
+        place_key = _key(owner.namespace, replace(owner.ref, uid=""))
+        if place_key in self._owners:
+            self._gone.add(place_key)
+            self._prune(place_key)
+
+    def of_kind(self, kind: GroupKind) -> Iterator[Owner]:
+        """The known owners of the kind that exist."""
+        return (
+            one
+            for key, one in self._owners.items()
+            if group_kind(one.ref) == kind and key == one.ref.uid and key not in self._gone
+        )
+
+    def get(self, uid: str) -> Owner | None:
+        return self._owners.get(uid)
+
+    def unreadable(self, wanted: Wanted, reason: str) -> list[PodUid]:
+        """The owner cannot be read for this reason. Returns the pods to place again."""
+        self._wanted.get(group_kind(wanted.ref), {}).pop(wanted.key, None)
+        if wanted.key in self._owners:
+            return []
+        self._missing[wanted.key] = reason
+        return list(self._pods_below([wanted.key]))
+
+    def kind_unreadable(self, kind: GroupKind, reason: str) -> list[PodUid]:
+        """No object of the kind can be read for this reason; owners that are known stay as they are. Returns the pods to place again."""
+        self._missing_kinds[kind] = reason
+        return list(self._pods_below(self._wanted.pop(kind, {})))
+
+    def kind_readable(self, kind: GroupKind) -> list[PodUid]:
+        """Objects of the kind can be read (again). Returns the pods to place again."""
+        if self._missing_kinds.pop(kind, None) is None:
+            return []
+        return [
+            uid
+            for uid in self._direct
+            if (pod := self._pod(uid)) is not None and pod.member is not None and not pod.member.key and pod.member.alone
+        ]
+
+    def is_unreadable(self, kind: GroupKind) -> bool:
+        return kind in self._missing_kinds
+
+    def wanted(self, kind: GroupKind) -> list[Wanted]:
+        """Owners of the kind that are not read, the oldest first."""
+        return list(self._wanted.get(kind, {}).values())
+
+    @property
+    def waiting(self) -> int:
+        """Owners that are not read."""
+        return sum(map(len, self._wanted.values()))
+
+    def use(self, kinds: Kinds) -> list[PodUid]:
+        """Other kinds are in force. Returns the pods to place again."""
+        self._kinds = kinds
+        return list(self._direct)
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    # --- what is below
+
+    def _link(self, key: str, parent: OwnerRef | None) -> None:
+        if parent is not None:
+            self._below.setdefault(parent.uid, _Below()).owners[key] = None
+
+    def pods_of(self, uid: str) -> list[PodUid]:
+        """Pods that belong to the owner, directly or through others."""
+        return list(self._pods_below([uid]))
+
+    def _pods_below(self, keys: Iterable[str]) -> Iterator[PodUid]:
+        """Pods that name one of these owners, or an owner below one."""
+        left, seen = list(keys), set[str]()
+        while left:
+            key = left.pop()
+            if key in seen:
+                continue
+            seen.add(key)
+            if (below := self._below.get(key)) is not None:
+                yield from list(below.pods)
+                left += below.pods
+                left += below.owners
+
+    def _prune(self, key: str) -> None:
+        """Forget an owner that was deleted, or never read, once nothing names it; then likewise the owner that it names."""
+        while True:
+            below = self._below.get(key)
+            if below is not None and (below.pods or below.owners):
+                return
+            self._below.pop(key, None)
+            self._missing.pop(key, None)
+            for wanted in self._wanted.values():
+                wanted.pop(key, None)
+            if key not in self._gone:
+                return
+            self._gone.discard(key)
+            owner = self._owners.pop(key)
+            parent = owner.parent
+            if parent is None or (siblings := self._below.get(parent.uid)) is None:
+                return
+            siblings.owners.pop(key, None)
+            key = parent.uid
+
+
+#: A gang by owner waits for no controller to enqueue it.
+_ENQUEUED = GroupStatus(GroupPhase.INQUEUE)
+
+
+def derived_group(found: InGang, pods: Iterable[PodView]) -> GroupView:
+    """What a PodGroup of this gang would say."""
+    present = Counter(
+        (pod.member.role, "") for pod in pods if pod.live and pod.member is not None and pod.member.gang is not None
+    )
+    gang, owner = gang_of(found, present), found.owner
+    return GroupView(
+        uid=found.id,
+        namespace=owner.namespace,
+        name=_title(found),
+        created_at=owner.created_at,
+        min_member=gang.min_member,
+        queue=QueueName(gang.queue),
+        priority_class=gang.priority_class,
+        preemptable=gang.preemptable is True,
+        decides_preemptable=gang.preemptable is not None,
+        min_task_member=gang.min_by_role,
+        problem=gang.problem,
+        status=_ENQUEUED,
+        version=owner.version,
+        owner=owner.ref,
+        gang_key=found.key,
+        reasons=gang.reasons,
+    )
+
+
+def _of_pod(pod: PodView) -> Owner:
+    """A pod as an owner."""
+    parent = pod.submitted.controller if pod.submitted is not None else None
+    return Owner(
+        ref=OwnerRef("v1", "Pod", pod.name, pod.uid),
+        namespace=pod.namespace,
+        parent=parent,
+        version=0,
+        created_at=pod.created_at,
+        labels=pod.submitted.labels if pod.submitted is not None else {},
+        annotations=pod.submitted.annotations if pod.submitted is not None else {},
+    )
+
+
+def _title(found: InGang) -> str:
+    top = found.owner.ref
+    return f"{top.kind.lower()}/{top.name}" + (f"/{found.part}" if found.part else "")
