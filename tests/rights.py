@@ -26,7 +26,10 @@ _RIGHTS = {
         hbox-system  coordination.k8s.io    leases                  *               create
         hbox-system  coordination.k8s.io    leases                  binder          get update
         """,
-    "admission": "",
+    "admission": """
+        *            core                   namespaces              *               list watch
+        *            scheduling.volcano.sh  queues                  *               list watch
+        """,
     "console": """
         *            authentication.k8s.io  tokenreviews            *               create
         *            authorization.k8s.io   subjectaccessreviews    *               create

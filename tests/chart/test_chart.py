@@ -868,10 +868,10 @@ def test_the_webhook_keeps_out_of_what_it_needs_itself_and_lets_by_where_it_is_n
         assert service["spec"]["ports"] == [{"name": "https", "port": 443, "targetPort": "https"}]
         env = {e["name"]: e.get("value") for e in container["env"]}
         assert env["HBOX_LISTEN_PORT"] == str(ports["https"])
-        assert pod["automountServiceAccountToken"] is False
+        assert (pod["automountServiceAccountToken"], env["HBOX_WATCH_CLUSTER"]) == (True, "true")
         assert not [mount for mount in container["volumeMounts"] if "subPath" in mount or mount["name"] == "bus"]
         [policy] = [one for one in of(name, "NetworkPolicy") if one["metadata"]["name"] == "hbox-admission"]
-        assert policy["spec"]["egress"] == []
+        assert policy["spec"]["egress"] == [{"ports": [{"port": 443}, {"port": 6443}]}]
         assert {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]} == {8443}
     assert policy["spec"]["ingress"][0]["from"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
     assert hook["clientConfig"]["caBundle"] == "TUlORQ=="
@@ -881,6 +881,31 @@ def test_the_webhook_keeps_out_of_what_it_needs_itself_and_lets_by_where_it_is_n
     [settings] = [c["data"]["hbox.yaml"] for c in of("admission", "ConfigMap") if c["metadata"]["name"] == "hbox-settings"]
     said = yaml.safe_load(settings)
     assert said["admission"] == {"scheduler_names": "hbox,volcano", "sizes_file": "/etc/hbox/sizes/sizes.yaml"}
+
+
+def test_validation_asks_about_queues_and_podgroups_and_blocks_none_while_no_replica_answers() -> None:
+    [validating] = of("admission in production", "ValidatingWebhookConfiguration")
+    [mutating] = of("admission in production", "MutatingWebhookConfiguration")
+    assert [hook["name"] for hook in validating["webhooks"]] == ["queues.admission.hbox.io", "podgroups.admission.hbox.io"]
+    for hook, scope in zip(validating["webhooks"], ("Cluster", "Namespaced"), strict=True):
+        assert (hook["failurePolicy"], hook["sideEffects"], hook["clientConfig"]["service"]["path"]) == (
+            "Ignore",
+            "None",
+            "/validate",
+        )
+        assert hook["clientConfig"]["caBundle"] == mutating["webhooks"][0]["clientConfig"]["caBundle"]
+        [rule] = hook["rules"]
+        assert (rule["resources"], rule["operations"], rule["scope"]) == (
+            [hook["name"].split(".")[0]],
+            ["CREATE", "UPDATE"],
+            scope,
+        )
+        assert ("namespaceSelector" in hook) == (scope == "Namespaced")
+    done = template("admission.webhook.enabled=true", "admission.webhook.watch=false", "networkPolicy.enabled=true")
+    found = {(o["kind"], o["metadata"]["name"]): o for o in read(done.stdout)}
+    pod = found["Deployment", "hbox-admission"]["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    assert found["NetworkPolicy", "hbox-admission"]["spec"]["egress"] == []
 
 
 @pytest.mark.skipif(OPENSSL is None, reason=NONE)

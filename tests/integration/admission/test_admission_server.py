@@ -22,7 +22,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hbox_admission.adapters.server import MOST_BODY_BYTES, PATH, AdmissionServer
+from hbox_admission.adapters.server import MOST_BODY_BYTES, PATH, VALIDATE_PATH, AdmissionServer
 from hbox_admission.core import Rules
 from hbox_common.errors import InvalidRequest
 from hbox_common.runtime.certificate import Certificate
@@ -286,3 +286,17 @@ async def test_the_service_answers_renews_and_ends(secret: Path, certificates: P
             assert await asyncio.to_thread(process.wait, 20) == 0
         finally:
             process.kill()
+
+
+async def test_a_queue_is_validated_and_other_kinds_are_let_by(server: AdmissionServer, certificates: Path) -> None:
+    queue = {"metadata": {"name": "a"}, "spec": {"parent": "a", "wieght": 2}}
+    kind = {"group": "scheduling.volcano.sh", "version": "v1beta1", "kind": "Queue"}
+    status, text = await post(server.port, trusting(certificates, "old"), asked(queue, kind=kind), VALIDATE_PATH)
+    response = json.loads(text)["response"]
+    assert (status, response["allowed"], response["status"]["code"]) == (200, False, 422)
+    assert "the parents form a circle (a -> a)" in response["status"]["message"]
+    assert response["warnings"] == ["spec.wieght: unknown field, ignored; did you mean spec.weight?"]
+    status, text = await post(server.port, trusting(certificates, "old"), asked(pod()), VALIDATE_PATH)
+    assert (status, json.loads(text)["response"]) == (200, {"uid": "u-1", "allowed": True})
+    status, text = await post(server.port, trusting(certificates, "old"), asked({"spec": 7}, kind=kind), VALIDATE_PATH)
+    assert (status, "this is no Queue" in text) == (400, True)

@@ -1,7 +1,7 @@
 """The admission endpoint: receives reviews of API servers, returns patches.
 
-It has no state and calls no other component: its replicas are interchangeable. If none answers, API servers admit pods unchanged (failurePolicy Ignore), and
-job-controller reports what each pod lacks.
+Its replicas are interchangeable: they store nothing, and what they know of namespaces and queues (`watch_cluster`) they watch. If none answers, API servers
+admit pods unchanged (failurePolicy Ignore), and job-controller reports what each pod lacks.
 """
 
 import asyncio
@@ -11,12 +11,14 @@ from pathlib import Path
 
 from hbox_common.bus.metrics import CERTIFICATE_BEGAN, CERTIFICATE_ENDS
 from hbox_common.errors import InvalidRequest
+from hbox_common.kube import KubeClient
 from hbox_common.model import scheduler_names
 from hbox_common.model.devices.sizes import Size, parse_sizes
 from hbox_common.runtime import Health, WatchedFile
 from hbox_common.runtime.certificate import Certificate
 
 from . import metrics
+from .adapters.cluster import Cluster
 from .adapters.server import AdmissionServer
 from .core import Rules
 from .settings import AdmissionSettings
@@ -29,12 +31,17 @@ CERTIFICATE = "admission"
 
 async def run(settings: AdmissionSettings, health: Health) -> None:
     """The service, until cancelled. Raises InvalidRequest for a certificate or a catalogue that is none at the start."""
-    await Admission(settings, health).run()
+    if not settings.watch_cluster:
+        await Admission(settings, health).run()
+        return
+    async with KubeClient.connect(settings.kubeconfig, user_agent="hbox-admission") as client:
+        await Admission(settings, health, client).run()
 
 
 class Admission:
-    def __init__(self, settings: AdmissionSettings, health: Health) -> None:
+    def __init__(self, settings: AdmissionSettings, health: Health, client: KubeClient | None = None) -> None:
         self._settings, self._health = settings, health
+        self._cluster = Cluster(client, scheduler_names(settings.scheduler_names)) if client is not None else None
         self._certificate = Certificate(settings.tls_certificate, settings.tls_key)
         self._sizes = _watched(settings.sizes_file) if settings.sizes_file is not None else None
         self._rules = self._ruled()
@@ -54,11 +61,13 @@ class Admission:
         self._export_certificate()
         host, port = self._settings.listen_host, self._settings.listen_port
         async with (
-            AdmissionServer(self._certificate, lambda: self._rules, host=host, port=port) as server,
+            AdmissionServer(self._certificate, lambda: self._rules, host=host, port=port, cluster=self._cluster) as server,
             asyncio.TaskGroup() as group,
         ):
             log.info("answering on %s", server.port, extra={"port": server.port, "sizes": len(self._rules.sizes)})
             group.create_task(self._certificate.watch(self._export_certificate))
+            if self._cluster is not None:
+                group.create_task(self._cluster.run(self._health.condition("cluster")))
             if self._sizes is not None:
                 group.create_task(self._sizes.watch(self._take_sizes))
             listening.ok()

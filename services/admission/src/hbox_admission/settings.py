@@ -34,6 +34,11 @@ class AdmissionSettings(Settings):
     sizes_file: Path | None = Field(
         None, description="Catalogue of standard sizes, written by `hbox sizes --settle`; reloaded when it changes."
     )
+    watch_cluster: bool = Field(
+        False,
+        description="true = watch namespaces and queues: labels of a namespace name the scheduler and queue of its new pods, and "
+        "Queues and PodGroups are checked against the existing queues.",
+    )
     linger_s: float = Field(
         3.0,
         ge=0,

@@ -75,6 +75,7 @@ DECIDED = frozenset(
         "listen_port",
         "tls_certificate",
         "tls_key",
+        "watch_cluster",  # admission.webhook.watch
         "plain_http",
         "tls_secret",
         "tls_names",
@@ -200,6 +201,10 @@ def _webhook() -> dict[str, Any]:
         failurePolicy={"enum": ["Ignore", "Fail"]},
         reinvocationPolicy={"enum": ["IfNeeded", "Never"]},
         timeoutSeconds={"type": "integer", "minimum": 1, "maximum": 30},
+        watch={
+            **_BOOLEAN,
+            "description": "watch namespaces and queues, for labels of namespaces and for checks of Queues and PodGroups",
+        },
         excludedNamespaces={"type": "array", "items": _NAME},
         namespaceExpressions=_LIST,
         objectExpressions=_LIST,

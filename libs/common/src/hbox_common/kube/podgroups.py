@@ -33,7 +33,7 @@ _NO_ANNOTATIONS: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """What a PodGroup says of its gang. `problem`: why the gang is not scheduled; empty = it is."""
+    """The rules of a gang. `problem`: why the gang is not scheduled; empty if it is."""
 
     min_member: int = 0
     queue: QueueName = QueueName("")

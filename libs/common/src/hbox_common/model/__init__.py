@@ -106,7 +106,7 @@ from .pools import (
     pools_named,
 )
 from .queue import Queue, QueuePhase
-from .queuefaults import faults, faults_beside
+from .queuefaults import faults, relative_faults
 from .queuetree import ROOT_QUEUE, Headroom, QueueAmounts, QueueTree, TreeAmounts
 from .quota import ResourceQuota
 from .resources import Resources, capacity_units, parse_quantity, quantity, request_units
@@ -251,7 +251,6 @@ __all__ = [
     "demand_of",
     "exceeded",
     "faults",
-    "faults_beside",
     "format_slices",
     "image_name",
     "in_all_pools",
@@ -275,6 +274,7 @@ __all__ = [
     "pools_named",
     "port_amounts",
     "quantity",
+    "relative_faults",
     "request_units",
     "reserved",
     "rest_s",

@@ -22,7 +22,7 @@ def faults(tree: QueueTree, name: QueueName, models: Container[str] | None = Non
     return (*_closing(tree, queue), *own, *_above(tree, queue), *_below(tree, queue), *unknown)
 
 
-def faults_beside(tree: QueueTree, name: QueueName) -> tuple[str, ...]:
+def relative_faults(tree: QueueTree, name: QueueName) -> tuple[str, ...]:
     """The part of `faults` that depends on amounts of other queues, and on amounts of single card models."""
     queue = tree.of(name)
     return () if queue is None else (*_models(queue), *_above(tree, queue), *_below(tree, queue))

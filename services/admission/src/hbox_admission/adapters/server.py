@@ -1,13 +1,14 @@
-"""HTTPS for API servers: `POST /mutate` with an AdmissionReview.
+"""HTTPS for API servers: `POST /mutate` and `POST /validate` with an AdmissionReview.
 
 Any client that reaches the port may send requests, and one event loop answers all. So a request has BODY_S and MOST_BODY_BYTES for its body, all bodies
 together have MOST_HELD_BYTES, an idle connection ends after IDLE_S, and if there are too many, the one that has been idle longest is closed, so that an API
-server can always connect. A request affects only its sender: there is no state, and the endpoint calls no other service.
+server can always connect. A request affects only its sender: it changes no state and causes no call of another service.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from time import perf_counter
 from types import TracebackType
 from typing import cast
@@ -20,11 +21,13 @@ from hbox_common.runtime.certificate import Certificate
 from hbox_common.runtime.guarded import Bounds, Guarded
 
 from .. import metrics
-from ..core import Rules, Verdict, review
+from ..core import Outcome, Rules, Verdict, completes, opened, review
+from .cluster import Cluster
+from .validating import validated
 
 log = logging.getLogger(__name__)
 
-PATH = "/mutate"
+PATH, VALIDATE_PATH = "/mutate", "/validate"
 
 #: An API server takes 3 MiB of a request; the same in JSON, in a review, is no more than this.
 MOST_BODY_BYTES = 8 << 20
@@ -40,7 +43,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class AdmissionServer:
-    """Answers by `rules()` on host:port; `port` is the one bound. Raises OSError where it cannot be bound."""
+    """Answers by `rules()` on host:port; `port` is the one bound. `cluster`: what is known of namespaces and queues, if anything. Raises OSError where the port
+    cannot be bound."""
 
     def __init__(
         self,
@@ -49,11 +53,13 @@ class AdmissionServer:
         *,
         host: str,
         port: int,
+        cluster: Cluster | None = None,
         body_s: float = BODY_S,
         idle_s: float = IDLE_S,
         most_connections: int = MOST_CONNECTIONS,
     ) -> None:
         self._certificate, self._rules, self._host, self.port = certificate, rules, host, port
+        self._cluster = cluster
         self._body_s = body_s
         self._bounds = Bounds(connections=most_connections, bytes_=MOST_BODY_BYTES + 64 * 1024, lives_s=idle_s, makes_way=True)
         self._open: set[Guarded] = set()
@@ -63,7 +69,8 @@ class AdmissionServer:
 
     async def __aenter__(self) -> "AdmissionServer":
         app = web.Application()
-        app.router.add_post(PATH, self._mutate)
+        app.router.add_post(PATH, partial(self._answer, self._mutate))
+        app.router.add_post(VALIDATE_PATH, partial(self._answer, self._validate))
         self._runner = runner = web.AppRunner(
             app, access_log=None, max_line_size=_LINE_BYTES, max_field_size=_LINE_BYTES, lingering_time=0
         )
@@ -90,7 +97,16 @@ class AdmissionServer:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    async def _mutate(self, request: web.Request) -> web.Response:
+    async def _mutate(self, body: bytes) -> Verdict:
+        request = opened(body)
+        if self._cluster is None or not request.namespace or not completes(request):
+            return review(request, self._rules())
+        return review(request, self._rules(), await self._cluster.defaults(request.namespace))
+
+    async def _validate(self, body: bytes) -> Verdict:
+        return validated(opened(body), self._cluster.queues if self._cluster is not None else None)
+
+    async def _answer(self, judge: Callable[[bytes], Awaitable[Verdict]], request: web.Request) -> web.Response:
         began = perf_counter()
         held: list[bytes] = []
         read = 0
@@ -104,7 +120,8 @@ class AdmissionServer:
                         return _refused(413, "too-large", f"at most {MOST_BODY_BYTES} bytes are read")
                     if self._held > MOST_HELD_BYTES:
                         return _refused(503, "busy", "too many bytes of requests are held at this moment; send it again")
-            verdict = review(b"".join(held), self._rules())
+            body = b"".join(held)
+            verdict = await judge(body)
         except TimeoutError:
             return _refused(408, "late", f"the body was not there after {self._body_s:g} s")
         except InvalidRequest as e:
@@ -118,7 +135,8 @@ class AdmissionServer:
 
 
 def _count(verdict: Verdict, began: float) -> None:
-    metrics.REVIEWS.labels(verdict.outcome.value).inc()
+    counted = metrics.REVIEWS if isinstance(verdict.outcome, Outcome) else metrics.VALIDATIONS
+    counted.labels(verdict.outcome.value).inc()
     metrics.WARNINGS.inc(verdict.warnings)
     metrics.REVIEW_SECONDS.observe(perf_counter() - began)
 

@@ -7,6 +7,7 @@ To a pod that requests devices and names no other scheduler:
     env, annotations              what the vendor's plugin or library reads
     spec.runtimeClassName         the class of the vendor in `device-config.yaml`, if the pod names none
 To containers without devices: a variable that hides the cards, if `device-config.yaml` sets `overwriteEnv`.
+To pods of a namespace with labels (`namespaces`): the scheduler name also without devices, and the queue where the pod names neither a queue nor a PodGroup.
 
 The webhook rejects nothing. It leaves an invalid request as it is and returns a warning to the client; job-controller rejects the pod with the same text.
 A pod with a node or with a privileged container stays as it is (HAMi rejects those). A second application changes nothing, so the API server may repeat the
@@ -23,14 +24,20 @@ import msgspec
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import SCHEDULER_NAME, VENDORS, Vendor
+from hbox_common.model.annotations import GROUP_NAME, QUEUE_NAME
 from hbox_common.model.bounds import sanitized
 from hbox_common.model.devices.sizes import PREFIX, Choice, Size, settled
 from hbox_common.model.devices.sizing import resolve_pod
+
+from .namespaces import NO_DEFAULTS, NamespaceDefaults
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
 #: Of one pod, and characters of one: what API servers pass on whole (k8s.io/api admission/v1 AdmissionResponse.Warnings).
 MOST_WARNINGS, WARNING_CHARS = 10, 240
+
+#: Names of a pod's PodGroup, whose spec names the queue.
+_GROUP_NAMES = (GROUP_NAME, "scheduling.volcano.sh/group-name")
 
 _KINDS = ("initContainers", "containers")
 
@@ -91,6 +98,7 @@ class _Container(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Metadata(msgspec.Struct, frozen=True):
     annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -116,13 +124,15 @@ def _read(pod: Mapping[str, Any]) -> _Pod:
 # --- the rule
 
 
-def mutate(pod: Mapping[str, Any], rules: Rules) -> Mutation:
-    """`pod`: as Kubernetes has it, in JSON's values. Raises InvalidRequest, which names the place, for what is no pod."""
+def mutate(pod: Mapping[str, Any], rules: Rules, namespace: NamespaceDefaults = NO_DEFAULTS) -> Mutation:
+    """`pod`: as Kubernetes has it, in JSON's values; `namespace`: what the labels of its namespace say. Raises InvalidRequest, which names the place, for what
+    is no pod."""
     read = _read(pod)
     spec = read.spec
-    if spec.node_name or not _may_take(spec.scheduler_name or "", rules):
+    if spec.node_name or not _may_take(spec.scheduler_name or "", rules, namespace):
         return Mutation(pod, Outcome.FOREIGN)
     resolved, warnings = _with_sizes(pod, read, rules)
+    warnings += namespace.problems
     if resolved is not pod:
         read = _read(resolved)
         spec = read.spec
@@ -130,27 +140,37 @@ def mutate(pod: Mapping[str, Any], rules: Rules) -> Mutation:
     writing = _Writing(dict(annotations))
     everyone = [(kind, i, one) for kind in _KINDS for i, one in enumerate(_containers(spec, kind))]
     written = {(kind, i): writing.container(one) for kind, i, one in everyone}
-    if not writing.asks:
+    ours = (spec.scheduler_name or "") in rules.schedulers
+    if not (writing.asks or ours or namespace.scheduler):
         return _result(pod, _pod(resolved, written, {}), warnings)
     privileged = next((one.name for _, _, one in everyone if one.security_context and one.security_context.privileged), None)
-    if privileged is not None:
+    if privileged is not None and writing.asks:
         warning = (
             f"container {privileged} is privileged: HBox leaves the pod to its scheduler, and gives no devices to such pods"
         )
-        return Mutation(pod, Outcome.PRIVILEGED, warnings=_bounded([warning]))
+        return Mutation(pod, Outcome.PRIVILEGED, warnings=bounded([warning]))
     own: dict[str, str] = {}
-    if (spec.scheduler_name or "") not in rules.schedulers:
-        own["schedulerName"] = rules.schedulers[0]
+    if not ours:
+        own["schedulerName"] = namespace.scheduler or rules.schedulers[0]
+    if namespace.queue and not _names_queue(read):
+        writing.annotations[QUEUE_NAME] = namespace.queue
     if spec.runtime_class_name is None and writing.runtime_class:
         own["runtimeClassName"] = writing.runtime_class
     wanted = writing.annotations if writing.annotations != annotations else None
     return _result(pod, _pod(resolved, written, own, wanted), [*warnings, *writing.warnings])
 
 
-def _may_take(scheduler: str, rules: Rules) -> bool:
+def _may_take(scheduler: str, rules: Rules, namespace: NamespaceDefaults) -> bool:
     if scheduler == DEFAULT_SCHEDULER:
-        return rules.force_overwrite_default_scheduler
+        return rules.force_overwrite_default_scheduler or bool(namespace.scheduler)
     return not scheduler or scheduler in rules.schedulers
+
+
+def _names_queue(pod: _Pod) -> bool:
+    """Whether the pod names a queue itself, or a PodGroup, whose spec names it."""
+    metadata = pod.metadata or _Metadata()
+    annotations, labels = metadata.annotations or {}, metadata.labels or {}
+    return bool(annotations.get(QUEUE_NAME) or labels.get(QUEUE_NAME) or any(annotations.get(name) for name in _GROUP_NAMES))
 
 
 def _containers(spec: _Spec, kind: str) -> Sequence[_Container]:
@@ -273,7 +293,7 @@ def _env(one: _Container, forced: Mapping[str, str], default: Mapping[str, str])
 def _result(before: Mapping[str, Any], after: Mapping[str, Any], warnings: Sequence[str]) -> Mutation:
     patch = tuple(_patch(before, after))
     outcome = Outcome.MUTATED if patch else Outcome.UNCHANGED
-    return Mutation(after if patch else before, outcome, patch, _bounded(warnings))
+    return Mutation(after if patch else before, outcome, patch, bounded(warnings))
 
 
 def _pod(
@@ -323,6 +343,7 @@ def _patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterable[Mapp
                     yield {"op": "add", "path": f"/spec/{kind}/{i}/{name}", "value": new[name]}
 
 
-def _bounded(warnings: Sequence[str]) -> tuple[str, ...]:
+def bounded(warnings: Sequence[str]) -> tuple[str, ...]:
+    """As many warnings as API servers pass on, each of a length that they leave whole."""
     kept = [sanitized(text, WARNING_CHARS) for text in warnings[:MOST_WARNINGS]]
     return (*kept, f"and {len(warnings) - MOST_WARNINGS} more") if len(warnings) > MOST_WARNINGS else tuple(kept)

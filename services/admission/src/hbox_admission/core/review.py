@@ -1,5 +1,6 @@
-"""An AdmissionReview (admission.k8s.io/v1) and its answer: always yes, with a JSON patch where there is something to write.
+"""An AdmissionReview (admission.k8s.io/v1) and its answers.
 
+`review`: of a pod, always allowed, with a JSON patch where there is something to write. `ruled`: of a Queue or PodGroup, allowed or refused, with warnings.
 A dry run is answered alike: nothing is kept here. What is not a pod that is being made is let by: the rules of the webhook's configuration name no more, and
 nothing of a pod that is written here may change later.
 """
@@ -7,6 +8,7 @@ nothing of a pod that is written here may change later.
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -14,38 +16,53 @@ import msgspec
 from hbox_common.errors import InvalidRequest
 from hbox_common.model.bounds import sanitized
 
-from .mutation import Outcome, Rules, mutate
+from .mutation import Outcome, Rules, bounded, mutate
+from .namespaces import NO_DEFAULTS, NamespaceDefaults
+from .validation import Judgement
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
 #: Of a request's uid, which is given back: Kubernetes' have 36.
 UID_CHARS = 128
+#: Of a refusal: API servers pass on more, and people read less.
+MOST_REFUSAL = 1024
 
 _encode = msgspec.json.Encoder().encode
 
 
-class _Kind(msgspec.Struct, frozen=True):
+class Kind(msgspec.Struct, frozen=True):
     group: str = ""
     version: str = ""
     kind: str = ""
 
 
-class _Request(msgspec.Struct, frozen=True, rename="camel"):
+class Request(msgspec.Struct, frozen=True, rename="camel"):
+    """What is read of a request."""
+
     uid: str
-    kind: _Kind
+    kind: Kind
     operation: str = ""
     sub_resource: str = ""
+    namespace: str = ""
     object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
 
 
 class _Review(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str
     kind: str
-    request: _Request
+    request: Request
 
 
-_POD = _Kind("", "v1", "Pod")
+_POD = Kind("", "v1", "Pod")
+
+
+class Ruling(StrEnum):
+    ACCEPTED = "accepted"
+    WARNED = "warned"
+    REFUSED = "refused"
+    OTHER = "other"  #: not a new or changed Queue or PodGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +70,12 @@ class Verdict:
     """`answer`: the AdmissionReview of the response."""
 
     answer: Mapping[str, Any]
-    outcome: Outcome
+    outcome: Outcome | Ruling
     warnings: int = 0
 
 
-def review(body: bytes, rules: Rules) -> Verdict:
-    """Raises InvalidRequest if the body is no AdmissionReview, or lacks the pod that it declares."""
+def opened(body: bytes) -> Request:
+    """Raises InvalidRequest if the body is no AdmissionReview."""
     try:
         asked = msgspec.json.decode(body, type=_Review)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
@@ -74,17 +91,45 @@ def review(body: bytes, rules: Rules) -> Verdict:
     request = asked.request
     if not 0 < len(request.uid) <= UID_CHARS:
         raise InvalidRequest(f"request.uid has {len(request.uid)} characters", hint=f"1 to {UID_CHARS}")
+    return request
+
+
+def completes(request: Request) -> bool:
+    """Whether the request creates a pod."""
+    return request.kind == _POD and not request.sub_resource and request.operation == "CREATE"
+
+
+def review(request: Request, rules: Rules, namespace: NamespaceDefaults = NO_DEFAULTS) -> Verdict:
+    """`namespace`: what the labels of the pod's namespace say. Raises InvalidRequest if the request lacks the pod that it declares."""
     response: dict[str, Any] = {"uid": request.uid, "allowed": True}
-    if request.kind != _POD or request.sub_resource or request.operation != "CREATE":
+    if not completes(request):
         return Verdict(_answer(response), Outcome.NOT_A_POD)
     if request.object is None:
         raise InvalidRequest("request.object is not there", hint="it has to contain the pod to create")
-    found = mutate(request.object, rules)
+    found = mutate(request.object, rules, namespace)
     if found.patch:
         response |= {"patchType": "JSONPatch", "patch": b64encode(_encode(found.patch)).decode()}
     if found.warnings:
         response["warnings"] = list(found.warnings)
     return Verdict(_answer(response), found.outcome, len(found.warnings))
+
+
+def let_by(request: Request) -> Verdict:
+    """Of what `/validate` does not judge."""
+    return Verdict(_answer({"uid": request.uid, "allowed": True}), Ruling.OTHER)
+
+
+def ruled(request: Request, judgement: Judgement) -> Verdict:
+    """The answer of `/validate`."""
+    warnings = bounded(judgement.warnings)
+    response: dict[str, Any] = {"uid": request.uid, "allowed": not judgement.refusals}
+    if warnings:
+        response["warnings"] = list(warnings)
+    if judgement.refusals:
+        message = sanitized("; ".join(judgement.refusals), MOST_REFUSAL)
+        response["status"] = {"code": 422, "reason": "Invalid", "message": message}
+        return Verdict(_answer(response), Ruling.REFUSED, len(warnings))
+    return Verdict(_answer(response), Ruling.WARNED if warnings else Ruling.ACCEPTED, len(warnings))
 
 
 def _answer(response: Mapping[str, Any]) -> dict[str, Any]:
