@@ -210,6 +210,7 @@ async def test_a_gang_over_several_nodes_leaves_a_node_with_a_port_down(
     async with listening(world.bus) as seen, world.monitor():
         await agent.send(agent.fact("rail:mlx5_0", Check.PORTS, "port", state="1: DOWN"))
         await until(lambda: bool(seen.verdicts) and bool(seen.verdicts[-1].rails_off))
+        assert all(not rail.startswith("rail:") for rail in seen.verdicts[-1].rails_off)
         await asyncio.sleep(0.3)
         assert seen.asked == [], "the gang is on one node as yet"
         await world.run_pod("other", SICK, node="n2", job="train", members=2)

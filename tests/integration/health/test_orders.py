@@ -203,7 +203,7 @@ async def test_changed_files_of_rules_take_effect_without_a_restart_and_a_bad_on
         (folder / "policies.yaml").write_text("waits: {port: 0.1}\n")
         await until(lambda: len(changed) == 1)
         await agent.send(agent.fact("rail:mlx5_1", Check.PORTS, "port", state="1: DOWN"))
-        await until(lambda: bool(seen.verdicts) and seen.verdicts[-1].rails_off == ("rail:mlx5_1",))
+        await until(lambda: bool(seen.verdicts) and seen.verdicts[-1].rails_off == ("mlx5_1",))
         version = (await policy(world)).version
         assert {one[-1].rule_version for one in seen.incidents.values()} == {version} != {"1"}
         (folder / "policies.yaml").write_text("waits: {prot: 0.1}\n")

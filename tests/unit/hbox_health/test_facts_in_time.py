@@ -8,7 +8,7 @@ import pytest
 from hbox_common.health.report import Check, Fact
 from hbox_common.model import IncidentState, NodeName
 from hbox_health.core.judge.courses import Policies
-from hbox_health.core.judge.facts import Assessor
+from hbox_health.core.judge.facts import Assessor, box_of
 from hbox_health.core.judge.happenings import FactSeen, NodeSeen
 from hbox_health.core.judge.incidents import Incidents
 from hbox_health.data import shipped_rules
@@ -293,3 +293,52 @@ def test_xids_of_the_exporter_on_two_cards_at_one_moment_count_as_those_of_the_k
         node.fact(Check.DCGM, entity, "95", kind="xid", code=95, pci=pci)
     node.after(3)
     assert set(node.verdict().cards) == {GPU, OTHER}
+
+
+def test_an_incomplete_answer_of_nvml_takes_no_lost_card_back_and_ends_that_nvml_does_not_start() -> None:
+    node = Node()
+    inventory = ("GPU-a", "GPU-b")
+    node.fact(Check.NVML, "node", "cards", listed=("GPU-b",), inventory=inventory, count=1)
+    node.after(21)
+    assert not node.verdict().node
+    node.fact(Check.NVML, "node", "cards", problem="no answer", init=999, inventory=inventory)
+    codes = {reason.finding.code for one in node.engine.dump().nodes["n0"].open.values() for reason in one.reasons.values()}
+    assert codes == {"lost", "init-999"}
+    node.fact(Check.NVML, "node", "cards", problem="it ended", inventory=inventory)
+    node.after(120)
+    codes = {reason.finding.code for one in node.engine.dump().nodes["n0"].open.values() for reason in one.reasons.values()}
+    assert codes == {"lost"}
+    assert not node.verdict().node
+
+
+def test_an_exporter_that_could_not_be_read_takes_nothing_back_and_shows_no_absence() -> None:
+    node = Node()
+    node.fact(Check.DCGM, "node", "exporter", rows=("GPU-b",), inventory=("GPU-a", "GPU-b"), nvml_count=1)
+    node.after(130)
+    assert node.only().code == "absent"
+    node.fact(Check.DCGM, "node", "exporter", inventory=("GPU-a", "GPU-b"), nvml_count=1)
+    node.fact(Check.DCGM, "node", "exporter", rows=None, inventory=("GPU-a", "GPU-b"), nvml_count=1)
+    node.after(700)
+    assert node.only().code == "absent"
+    well = Node()
+    well.fact(Check.DCGM, "node", "exporter", rows=None, inventory=("GPU-a", "GPU-b"), nvml_count=2)
+    well.after(700)
+    assert well.open() == []
+
+
+def test_each_reader_that_hangs_is_named_and_returns_by_itself() -> None:
+    node = Node()
+    for reader in ("nvml", "ports"):
+        node.fact(Check.AGENT, "node", f"hangs:{reader}", reader=reader, since=5.0)
+    node.after(31)
+    assert {(one.code, one.why) for one in node.open()} == {
+        ("nvml", "reader nvml does not answer"),
+        ("ports", "reader ports does not answer"),
+    }
+    node.fact(Check.AGENT, "node", "hangs:nvml", reader="nvml", since=0.0)
+    assert [one.code for one in node.open()] == ["ports"]
+
+
+def test_the_profile_of_an_operator_counts_before_the_model_of_the_cards() -> None:
+    assert box_of({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "hbox.io/profile": "H100"}) == "H100"
+    assert box_of({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "hbox.io/profile": ""}) == "NVIDIA-A100-SXM4-80GB"

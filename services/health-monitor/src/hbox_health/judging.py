@@ -376,7 +376,7 @@ def scopes_of(node: NodeMemory) -> Scopes:
             reasons[f"{', '.join(incident.cards) or incident.entity}: {incident.published.why}"] = None
     return Scopes(
         cards=tuple(map(CardId, found.cards)),
-        rails_off=found.rails_off,
+        rails_off=tuple(rail.removeprefix("rail:") for rail in found.rails_off),
         multi_gpu=found.multi_gpu,
         multi_node=found.multi_node,
         node=found.node,

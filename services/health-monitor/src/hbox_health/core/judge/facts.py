@@ -29,6 +29,8 @@ BOOT_GRACE_S = 600.0
 PROFILE = "hbox.io/profile"
 #: NVML does not start while the driver is loaded: two readings of an agent have to find it.
 INIT_S = 60.0
+#: Characters of a reader's name, which the agent states.
+MOST_NAME = 32
 
 
 @dataclass(slots=True)
@@ -60,7 +62,9 @@ def found(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found 
         case Check.NVML, "cards":
             node.driver = _major(fact.value.get("driver")) or node.driver
             if fact.value.get("init"):
-                return _state(event, *_init(fact, node), wait_s=INIT_S)
+                return _state(event, *_init(fact, node), *_standing(fact, node), wait_s=INIT_S)
+            if "problem" in fact.value:  # NVML starts; an incomplete answer takes no lost card back
+                return _state(event, *_standing(fact, node))
             return _state(event, *_cards(fact, node.accepted))
         case Check.UNITS, "acs":
             return _state(event, *_acs(fact))
@@ -68,7 +72,8 @@ def found(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found 
             context = Context(rules.profile(box_of(node.labels)), node.driver)
             return _state(event, *judge_values(scrape_of(fact.entity.removeprefix("gpu:"), fact.value), rules, context))
         case Check.DCGM, "exporter":
-            return _state(event, *_exporter(fact))
+            rows = _exporter(fact)
+            return None if rows is None else _state(event, *rows)
         case Check.UNITS, _:
             return _state(event, *_units(fact, nvswitch=rules.profile(box_of(node.labels)).nvswitch), wait_s=_boot_wait(fact))
         case Check.AGENT, code if code.partition(":")[0] == "hangs":
@@ -99,11 +104,22 @@ def _card(event: FactSeen, node: NodeMemory, rules: Rules) -> Found:
     return _state(event, *findings)
 
 
-def _exporter(fact: Fact) -> list[Finding]:
-    """An exporter that reloads shows no cards, or some, for a while: the findings wait for longer (`courses.WAITS`)."""
+def _standing(fact: Fact, node: NodeMemory) -> list[Finding]:
+    """What the source reported before about cards. Whether NVML starts is known with each of its facts."""
+    source = _source(fact)
+    reasons = (reason for incident in node.open.values() for reason in incident.reasons.values())
+    found = [reason.finding for reason in reasons if reason.source == source and reason.ended is None and not reason.cured]
+    found += [finding for held in node.held.values() if held.source == source for finding in held.findings]
+    return [finding for finding in found if not finding.code.startswith("init-")]
+
+
+def _exporter(fact: Fact) -> list[Finding] | None:
+    """None: the exporter could not be read, which states nothing.
+
+    An exporter that reloads shows no cards, or some, for a while: the findings wait for longer (`courses.WAITS`)."""
     rows, inventory, count = (fact.value.get(key) for key in ("rows", "inventory", "nvml_count"))
     if not isinstance(rows, tuple) or not isinstance(inventory, tuple):
-        return []
+        return None
     known = {str(uuid) for uuid in inventory}
     return judge_rows([str(uuid) for uuid in rows], known, nvml_count=_number(count), empty_for_s=RELOAD_S)[0]
 
@@ -231,12 +247,15 @@ def _boot_wait(fact: Fact) -> float | None:
 
 
 def _hang(fact: Fact) -> Finding:
-    why = f"reader {fact.value.get('reader', '?')} does not answer"
-    return Finding(NODE, "hangs", "nvml", Severity.UNKNOWN, Blame.UNKNOWN, Scope.NODE, Action.REPORT, REQUIREMENTS, why)
+    reader = str(fact.value.get("reader") or fact.code.partition(":")[2] or "unknown")[:MOST_NAME]
+    why = f"reader {reader} does not answer"
+    return Finding(NODE, "hangs", reader, Severity.UNKNOWN, Blame.UNKNOWN, Scope.NODE, Action.REPORT, REQUIREMENTS, why)
 
 
 def box_of(labels: Mapping[str, str]) -> str:
-    """The box that a node's labels name."""
+    """The box that a node's labels name. An operator's label counts before the model of its cards."""
+    if profile := labels.get(PROFILE, ""):
+        return profile
     return next(
         (value for key, value in labels.items() if key.endswith(("gpu.product", "gpu-model", "/profile", "accelerator"))), ""
     )
