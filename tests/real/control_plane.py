@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
@@ -29,13 +30,31 @@ def control_plane(
     """
     plane = ControlPlane.prepare(folder / "kube", folder / "kubeconfig", port=free_port())
     with ExitStack() as stack:
-        api_server = [stack.enter_context(_running(plane, name, more.get(name, {}))) for name in (ETCD, API_SERVER)][1]
-        asyncio.run(_ready(plane, api_server))
+        api = [stack.enter_context(_running(plane, name, more.get(name, {}))) for name in (ETCD, API_SERVER)][1]
+        asyncio.run(_ready(plane, api))
         plane.admit()
         for name in programs:
             if name not in (ETCD, API_SERVER):
                 stack.enter_context(_running(plane, name, more.get(name, {})))
         yield plane
+
+
+def kill_api_server(plane: ControlPlane) -> None:
+    """By SIGKILL; etcd stays."""
+    words = [os.fsencode(word) for word in plane.argv(API_SERVER)]
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and (entry / "cmdline").read_bytes().split(b"\0")[:-1] == words:
+            os.kill(int(entry.name), signal.SIGKILL)
+            return
+    raise AssertionError("no API server runs")
+
+
+@asynccontextmanager
+async def api_server(plane: ControlPlane) -> AsyncIterator[None]:
+    """Another one on the same data, ready."""
+    with _running(plane, API_SERVER, {}) as process:
+        await _ready(plane, process)
+        yield
 
 
 @contextmanager
