@@ -8,6 +8,7 @@ from hbox_common.model.remedy import Decision, Outcome, Verb
 from hbox_health.core.judge.courses import Policies
 from hbox_health.core.judge.finding import Action, Severity
 from hbox_health.core.judge.happenings import Exempted, Maintenance, NodeSeen, OperatorCloses, Remedied, Remedy, Tick
+from hbox_health.core.judge.memory import MOST_DECISIONS
 from hbox_health.remedying import decisions_of
 
 from .incident_world import GPU, OTHER, World, finding, lost, pod, reset
@@ -52,12 +53,51 @@ def test_a_repeated_result_counts_once(world: World) -> None:
     assert [one.attempt for one in world.sent(Remedy)] == [1, 2]
 
 
-def test_a_result_of_an_incident_that_ended_opens_and_repairs_nothing(world: World) -> None:
+@pytest.mark.parametrize("outcome", [Outcome.DONE, Outcome.FAILED])
+def test_a_late_result_opens_nothing_and_counts_once_among_the_resets_of_its_card(world: World, outcome: Outcome) -> None:
     world.record(reset())
     world.step(OperatorCloses(N0))
-    answer(world, Outcome.FAILED)
-    assert world.engine.dump().nodes["n0"].repairs == []
+    for late in (Outcome.BEGUN, outcome, outcome):
+        answer(world, late)
+    assert [(verb, of) for _, verb, of in world.engine.dump().nodes["n0"].repairs] == [("reset", GPU)]
     assert not world.open()
+
+
+def test_a_late_refusal_and_a_result_of_no_decision_of_ours_count_for_nothing(world: World) -> None:
+    world.record(reset())
+    world.step(OperatorCloses(N0))
+    answer(world, Outcome.REFUSED)
+    world.step(Remedied(N0, GPU, Verb.RESET, Outcome.DONE, (), "n0-1-1.reset.1"))
+    assert world.engine.dump().nodes["n0"].repairs == []
+
+
+def test_a_result_that_is_delivered_again_after_the_next_decision_counts_once(world: World) -> None:
+    world.record(reset())
+    answer(world, Outcome.DONE)
+    world.after(60)
+    world.record(reset())
+    answer(world, Outcome.DONE, place=0)
+    assert world.engine.dump().nodes["n0"].repairs == [(world.now - 60, "reset", GPU)]
+    assert decided(world) == [world.sent(Remedy)[1].decision]
+
+
+def test_the_memory_of_decisions_is_bounded(world: World) -> None:
+    for _ in range(MOST_DECISIONS + 2):
+        world.record(reset())
+        answer(world, Outcome.REFUSED)
+        world.after(301)
+    assert len(world.engine.dump().nodes["n0"].decisions) == MOST_DECISIONS
+
+
+@pytest.mark.parametrize(("action", "verb"), [(Action.LOAD_MODULE, "load-module"), (Action.RESTART_FM, "restart-fm")])
+def test_a_fix_that_the_node_refuses_does_not_count_and_is_requested_again(world: World, action: Action, verb: str) -> None:
+    world.state("units", finding(action, "node", kind="unit", code="nvidia-fabricmanager", severity=Severity.MISCONFIGURED))
+    world.after(61)
+    for times in range(1, 6):
+        assert [one.verb for one in world.sent(Remedy)] == [verb] * times
+        answer(world, Outcome.REFUSED)
+        assert world.engine.dump().nodes["n0"].repairs == []
+        world.after(301)
 
 
 def test_a_refused_reset_is_requested_again_after_five_minutes(world: World) -> None:

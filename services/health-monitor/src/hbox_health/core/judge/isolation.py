@@ -158,13 +158,12 @@ def fm_hopeless(site: Site, incident: Open) -> bool:
         return False
     if Verb.RESTART_FM not in site.work.policies.verbs:
         return True
+    if incident.failures > 0:
+        return True
     last = max((at for at, verb, _ in site.node.repairs if verb == Verb.RESTART_FM), default=None)
     if last is None:
         return False
-    return (
-        any(r.since > last or (r.ended is None and site.now - last >= site.work.policies.fm_answer_s) for r in failing)
-        or incident.failures > 0
-    )
+    return any(r.since > last or (r.ended is None and site.now - last >= site.work.policies.fm_answer_s) for r in failing)
 
 
 def text_of(incident: Open) -> str:

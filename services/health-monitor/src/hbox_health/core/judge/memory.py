@@ -12,6 +12,8 @@ from .finding import Finding
 from .happenings import Found, PodOnCards, Remedy, Scopes
 
 MOST_EVIDENCE, MOST_RECORDS, MOST_BOOTS, MOST_BURST = 16, 4096, 16, 64
+#: Decisions on remedies of a node whose results are known to have been counted.
+MOST_DECISIONS = 64
 
 
 @dataclass(slots=True)
@@ -139,6 +141,9 @@ class NodeMemory:
     mutes: dict[str, float] = field(default_factory=dict)
     maintenance_until: float = 0.0
     repairs: list[tuple[float, str, str]] = field(default_factory=list)  #: (when, verb, card)
+    decisions: dict[str, str] = field(
+        default_factory=dict
+    )  #: ids of the newest decisions on remedies -> their last outcome; "": none yet
     flaps: dict[str, list[float]] = field(default_factory=dict)
     closed_cards: dict[str, float] = field(default_factory=dict)  #: card -> when our last incident of it closed
     verdict: Scopes = field(default_factory=Scopes)

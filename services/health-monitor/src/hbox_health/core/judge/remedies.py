@@ -8,7 +8,7 @@ from .finding import Action, Blame, Finding, Scope, Severity
 from .happenings import EvictGang, Found, PodOnCards, Policy, Remedied, Remedy, TellOwner, Validated
 from .intake import take
 from .isolation import demands, fm_hopeless
-from .memory import Open
+from .memory import MOST_DECISIONS, Open
 from .work import CARD, NODE, Site, hold, of_entity, repaired
 
 #: After a reset, errors of the card's former users still arrive.
@@ -84,6 +84,9 @@ def request(site: Site, incident: Open, entity: str, verb: Verb) -> bool:
     incident.state, incident.asked_at, incident.begun, incident.holders = IncidentState.REPAIRING, site.now, False, []
     incident.attempts += 1
     incident.remedy = Remedy(site.name, site.node.boot_id, incident.id, entity, verb, incident.attempts)
+    site.node.decisions[incident.remedy.decision] = ""
+    if len(site.node.decisions) > MOST_DECISIONS:
+        del site.node.decisions[next(iter(site.node.decisions))]
     site.due.append(site.now + site.work.policies.answer_s)
     site.work.out.append(incident.remedy)
     return True
@@ -233,7 +236,7 @@ def limited(site: Site, incident: Open, verb: Verb) -> None:
 
 
 def remedied(site: Site, event: Remedied) -> None:
-    """A result counts once: a repeated one, or one of an incident that ended meanwhile, has no decision any more."""
+    """A result counts once. One whose incident does not wait for it any more only counts among the repairs of its card."""
     requested = [
         incident
         for incident in site.node.open.values()
@@ -244,7 +247,11 @@ def remedied(site: Site, event: Remedied) -> None:
             else (incident.remedy.verb, incident.remedy.entity) == (event.verb, event.entity)
         )
     ]
-    if event.decision and (not requested or (event.outcome is Outcome.BEGUN and requested[0].begun)):
+    if event.decision and not _is_new(site, event, known=bool(requested)):
+        return
+    if event.decision and not requested:
+        if event.verb is Verb.RESET and event.outcome in (Outcome.DONE, Outcome.FAILED):
+            site.node.repairs.append((site.now, Verb.RESET, event.entity))
         return
     for incident in requested:
         incident.begun = True
@@ -279,6 +286,15 @@ def remedied(site: Site, event: Remedied) -> None:
         site.node.resetting.pop(event.entity, None)
 
 
+def _is_new(site: Site, event: Remedied, *, known: bool) -> bool:
+    """Whether the result is of a decision of ours, and was not received before. `known`: an incident waits for it."""
+    last = site.node.decisions.get(event.decision, "" if known else None)
+    if last is None or last not in ("", Outcome.BEGUN) or last == event.outcome:
+        return False
+    site.node.decisions[event.decision] = event.outcome
+    return True
+
+
 def _answered(site: Site, incident: Open, event: Remedied) -> None:
     """Success shows in the node's states, or in its next boot."""
     if event.outcome in (Outcome.BEGUN, Outcome.DONE):
@@ -286,6 +302,10 @@ def _answered(site: Site, incident: Open, event: Remedied) -> None:
     incident.state, incident.retry_at = IncidentState.CONFIRMED, site.now + site.work.policies.retry_s
     incident.holders = list(event.holders)
     incident.failures += event.outcome is Outcome.FAILED or event.verb is Verb.RESTART_FM
+    if event.outcome is Outcome.REFUSED:  # nothing was changed: it does not count among the repairs
+        refused = [(at, verb, of) for at, verb, of in site.node.repairs if (at, verb) == (incident.asked_at, event.verb)]
+        for repair in refused[-1:]:
+            site.node.repairs.remove(repair)
     if event.verb is Verb.REBOOT and incident.failures >= site.work.policies.failures:
         incident.ticket = f"the reboot failed {incident.failures} times"
 
