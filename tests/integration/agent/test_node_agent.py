@@ -46,6 +46,7 @@ async def test_a_restart_says_nothing_again_and_a_broker_that_lost_it_hears_it(w
             await world.nats.stop()
             shutil.rmtree(world.nats.store)
             await world.nats.start()
+            await world.bus.ensure_streams()  # as services do; an agent may not
             await world.hears("train-0")
 
 

@@ -82,7 +82,9 @@ async def answering(server: EmbeddedServer, seeds: Path, issuer: str) -> AsyncIt
 async def agent(server: EmbeddedServer, folder: Path, node: str, token: str) -> AsyncIterator[Bus]:
     file = folder / f"{node}.token"
     file.write_text(token)
-    async with Bus.connect(server.url, name=AGENT, instance=node, access=Access(token=file), user=agent_user(node)) as bus:
+    async with Bus.connect(
+        server.url, name=AGENT, instance=node, access=Access(token=file), user=agent_user(node), ensure=False
+    ) as bus:
         yield bus
 
 
@@ -95,7 +97,8 @@ async def test_an_agent_with_a_token_publishes_about_its_own_node_only(
 ) -> None:
     async with answering(server, seeds, issuer), agent(server, tmp_path, "node-1", "token-1") as bus:
         await bus.publish(devices("node-1"), "node-1")
-        [last] = await bus.last(NodeDevicesChanged, [("node-1",)], timeout_s=5)
+        last = await bus.last_one(NodeDevicesChanged, "node-1", timeout_s=5)
+        assert last is not None
         assert (last.event, last.source) == (devices("node-1"), f"/hbox/{AGENT}/node-1")
         for node in ("node-2", "node-1.example"):
             for foreign in (devices(node), HealthReport(node=NodeName(node), boot_id="b", agent="a", facts=())):
@@ -155,8 +158,9 @@ async def test_an_agent_reads_no_answers_to_others(server: EmbeddedServer, seeds
         # The inbox of another node's agent: the broker denies the subscription, so that no answer arrives.
         access = Access(token=file)
         async with Connection.open(server.url, name=AGENT, instance="1", access=access, user=agent_user("node-2")) as other:
+            own = NodeDevicesChanged.subject("node-1")
             with pytest.raises(Unavailable):
-                await other.request(f"$JS.API.STREAM.INFO.{Stream.STATE}", timeout_s=1)
+                await other.request(f"$JS.API.DIRECT.GET.{Stream.STATE}.{own}", timeout_s=1)
 
 
 @pytest.mark.parametrize("token", ["", "another", "token 1"])

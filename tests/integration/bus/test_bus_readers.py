@@ -15,9 +15,12 @@ from pydantic import BaseModel
 from hbox_common.brokerkeys import keep
 from hbox_common.bus import Access, Bus, EmbeddedServer, Endpoint
 from hbox_common.bus.micro import PREFIX, inbox_of, reader_subject
-from hbox_common.bus.users import ANSWERS_READERS, OPERATOR, SERVICES, read_only, users
+from hbox_common.bus.users import AGENT, ANSWERS_READERS, OPERATOR, read_only, users
+from hbox_common.bus.users import SERVICES as ALL_SERVICES
 from hbox_common.events import token_of
 
+#: Programs on nodes answer no requests.
+SERVICES = tuple(user for user in ALL_SERVICES if user != AGENT)
 READERS = {"grafana": ["ml", "Vision"], "slurm": ["batch"]}
 QUEUES = ["ml", "Vision", "batch", "secret"]
 

@@ -72,7 +72,8 @@ async def run(settings: AgentSettings, health: Health) -> None:
     """The service, until cancelled. Raises InvalidRequest where no node is named."""
     if settings.kubelets is None and not is_name(settings.node_name):
         raise InvalidRequest("HBOX_NODE_NAME names no node", hint="set it to spec.nodeName of the pod, as the chart does")
-    async with connected(settings) as bus:
+    # An agent may create no streams; the services do.
+    async with connected(settings, ensure=False) as bus:
         await NodeAgent(settings, health, bus).run()
 
 
@@ -334,9 +335,8 @@ class NodeWatch:
     async def _stored(self) -> NodeDevices | None:
         """The node's last message in the stream; None if unknown: then it is published again, which creates a missing stream."""
         try:
-            last = await self._bus.last(NodeDevicesChanged, [(self._node,)], timeout_s=LAST_S)
+            last = await self._bus.last_one(NodeDevicesChanged, self._node, timeout_s=LAST_S)
         except HBoxError as e:
             log.info("%s: the last published message could not be read: %s", self._node, e)
             return None
-        events = [one.event for one in last]
-        return next((e.devices for e in events if isinstance(e, NodeDevicesChanged)), None)
+        return last.event.devices if last is not None and isinstance(last.event, NodeDevicesChanged) else None

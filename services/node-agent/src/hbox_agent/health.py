@@ -70,7 +70,7 @@ class HealthWatch:
         self.reports = Reports(self._node, self._boot_id, self._agent, seq=int(monotonic_s() * 1000))
         while True:
             try:
-                found = await self._bus.last(HealthReport, [(self._node,)])
+                found = await self._bus.last_one(HealthReport, self._node)
                 break
             except Unavailable as e:
                 log.info("%s: the last report on health could not be read: %s", self._node, e)
@@ -78,7 +78,7 @@ class HealthWatch:
                 log.warning("%s: the last report on health is not readable: %s", self._node, e)
                 return
             await asyncio.sleep(RETRY_S)
-        last = found[0].event if found else None
+        last = found.event if found is not None else None
         if isinstance(last, HealthReport) and last.boot_id == self._boot_id:
             self.reports = Reports(
                 self._node, self._boot_id, self._agent, seq=last.last_seq, log_seq=last.log_seq, cards=last.cards

@@ -26,7 +26,7 @@ from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.model.bounds import is_name
 
 from .connection import Connection
-from .users import CALLOUT_SUBJECT, Permissions, of_node
+from .users import CALLOUT_SUBJECT, SERVER_INBOX, Permissions, of_node
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +84,8 @@ class Callout:
         """Answer until cancelled. Several processes may do so: the server takes the first answer."""
 
         def take(message: Msg) -> None:
+            if not message.reply.startswith(SERVER_INBOX):
+                return  # not the server's: an answer of JetStream to a client that named this subject
             question = _question(message.data)
             if len(self._answering) >= WAITING or self._hosts[question.host] >= WAITING_OF_HOST:
                 self._not_admitted(question, "too many clients wait for a review")

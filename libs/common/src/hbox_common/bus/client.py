@@ -18,8 +18,9 @@ from .access import Access
 from .connection import OPEN, Connection
 from .dead_letters import DeadLetters, set_aside_unsent
 from .delivery import Delivery
+from .errors import NotPermitted
 from .follower import Follower, Start
-from .last import count_by_subject, last_values, messages_since
+from .last import count_by_subject, last_value, last_values, messages_since
 from .lastvalue import follow_last
 from .micro import Directory, Endpoint, MicroServer, call
 from .parts import HEADERS, parts
@@ -225,6 +226,17 @@ class Bus:
         Raises Unavailable, ValueError for keys that do not fit, InvalidRequest where a message cannot be read.
         """
         return await self.last_of_subjects(type_, [type_.filter(*one) for one in keys], timeout_s=timeout_s)
+
+    async def last_one(self, type_: type[Event], *keys: str, timeout_s: float = 10.0) -> Delivery | None:
+        """The last message of one subject; None if there is none. Needs the right to read this subject alone.
+
+        Raises Unavailable, ValueError for keys that do not fit, InvalidRequest if the message cannot be read.
+        """
+        try:
+            return await last_value(self._connection, type_, type_.subject(*keys), timeout_s=timeout_s)
+        except NotPermitted:  # permissions of an earlier version, until the client is admitted again
+            found = await self.last(type_, [keys], timeout_s=timeout_s)
+            return found[0] if found else None
 
     async def last_of_subjects(self, type_: type[Event], subjects: Sequence[str], *, timeout_s: float = 10.0) -> list[Delivery]:
         """`last` for subjects, as in `count_by_subject`."""

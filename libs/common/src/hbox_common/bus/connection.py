@@ -35,6 +35,7 @@ from hbox_common.events import token_of
 
 from . import metrics
 from .access import Access
+from .copies import COPIED, COPY_HEADERS
 from .errors import NotPermitted, StreamApiError
 
 log = logging.getLogger(__name__)
@@ -139,6 +140,8 @@ class _Client(Client):
             name, colon, value = line.partition(":")
             name = name.strip()
             if colon and name.isascii() and " " not in name and "\t" not in name:
+                if name in out and name in COPY_HEADERS:
+                    out[COPIED] = "1"
                 out[name] = value.strip()
         return out
 

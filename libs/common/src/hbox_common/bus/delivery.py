@@ -10,6 +10,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.events import MESSAGE_ID, TRACEPARENT, Event, decode
 
 from .agreement import AGREEMENT
+from .copies import refuse_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,9 @@ class Raw:
 def deliver(
     raw: Raw, types: Sequence[type[Event]], set_aside: Callable[[str], None] | None = None, *, writers_only: bool = False
 ) -> Delivery:
-    """Decode a message; `set_aside` as in `decode`. Raises InvalidRequest if it cannot be decoded or its type does not belong on the subject; with
-    `writers_only` also if its source is not a writer of the type."""
+    """Decode a message; `set_aside` as in `decode`. Raises InvalidRequest if it cannot be decoded, its type does not belong on the subject, or the broker
+    copied it from another subject; with `writers_only` also if its source is not a writer of the type."""
+    refuse_copy(raw.subject, raw.headers)
     event = decode(raw.body, raw.headers, types, set_aside=set_aside)
     if not isinstance(event, tuple(types)):
         raise InvalidRequest(f"{event.ce_type()} does not belong on {raw.subject}")

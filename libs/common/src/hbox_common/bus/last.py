@@ -17,6 +17,7 @@ from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import MESSAGE_ID, TRACEPARENT, Event, decode
 
 from .connection import NO_RESPONDERS, Connection
+from .copies import refuse_copy
 from .delivery import Delivery
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ async def last_values(
 
 async def last_value(connection: Connection, type_: type[Event], subject: str, *, timeout_s: float) -> Delivery | None:
     """The last message of one subject; None if there is none. The request's subject contains the subject, so that a client may have the right to read this
-    subject alone. Raises Unavailable, InvalidRequest if the message cannot be decoded or is of another type."""
+    subject alone. Raises Unavailable, InvalidRequest if the message cannot be decoded, is of another type, or was copied by the broker."""
     stream = type_.about.stream
     assert stream is not None
     message = await connection.request(f"$JS.API.DIRECT.GET.{stream.value}.{subject}", timeout_s=timeout_s)
@@ -130,6 +131,7 @@ def _ends(message: Msg) -> bool:
 
 def _delivery(message: Msg) -> Delivery:
     header = message.headers or {}
+    refuse_copy(header["Nats-Subject"], header, direct_get=True)
     return Delivery(
         event=decode(message.data, header),
         message_id=header.get(MESSAGE_ID, ""),

@@ -14,6 +14,7 @@ UNREADABLE = counter(
     "bus_answers_unreadable", "Reply pages with at least one item that could not be decoded and was skipped", ["type"]
 )
 UNSENDABLE = counter("bus_unsendable", "Items that exceed the message format and were not published", ["type"])
+NOT_ANSWERED = counter("bus_requests_without_inbox", "Requests ignored because their answer would not go to an inbox", ["type"])
 GAPS = counter("bus_gaps", "Gaps: the stream dropped messages before this service read them", ["stream"])
 RECONNECTS = counter("bus_reconnects", "Connections to the broker after the first")
 WAITING = gauge("bus_waiting_messages", "Messages pending for a durable consumer of this service", ["durable"])

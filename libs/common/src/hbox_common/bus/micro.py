@@ -30,6 +30,7 @@ from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import token_of
 
 from .connection import Connection, NoResponder
+from .copies import is_request
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +176,7 @@ class MicroServer:
         }
 
         async def respond(message: Msg) -> None:
-            if message.reply:
+            if is_request(message.reply, message.headers):
                 await self._send(message.reply, json.dumps({**identity, "metadata": {}, **content()}).encode())
 
         return respond
@@ -185,7 +186,9 @@ class MicroServer:
     def _take(self, endpoint: Endpoint, listed: Listed) -> Callable[[Msg], Awaitable[None]]:
         async def take(message: Msg) -> None:
             queue, reader = _reader_of(message.subject, listed.subject)
-            if not message.reply or (reader and not message.reply.startswith(f"{inbox_of(reader)}.")):
+            if not is_request(message.reply, message.headers) or (
+                reader and not message.reply.startswith(f"{inbox_of(reader)}.")
+            ):
                 return
             listed.requests += 1
             asked = _Asked(endpoint, listed, message, queue)

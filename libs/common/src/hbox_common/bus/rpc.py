@@ -22,6 +22,7 @@ from hbox_common.model.bounds import sanitized
 from . import metrics
 from .agreement import AGREEMENT
 from .connection import NO_RESPONDERS, Connection
+from .copies import is_request
 from .micro import Listed
 from .parts import HEADERS, emptied, parts
 
@@ -77,7 +78,9 @@ class Server:
         raise AssertionError("answering has no end")
 
     async def _take(self, message: Msg) -> None:
-        if not message.reply:
+        if not is_request(message.reply, message.headers):
+            metrics.NOT_ANSWERED.labels(self._request.__name__).inc()
+            log.warning("a request on %s without an inbox for its answer is ignored", message.subject)
             return
         self._listed.requests += 1
         try:

@@ -3,7 +3,8 @@
 A service publishes the types that it writes, sends the requests that it may ask, and answers into the inboxes of the clients of its endpoints. It reads streams
 that contain types for it: through its own durable consumers, and through ephemeral consumers (with random names, which no other user may list). JetStream's
 permissions are per stream, so a reader of one subject of a stream may read its others. Any service may create a missing stream, with any
-configuration: streams in memory do not survive a restart of the broker. Only `ADMIN` may change or delete streams, delete messages, or inspect the consumers of
+configuration: streams in memory do not survive a restart of the broker. Programs on nodes may not: they publish on subjects of their own, and read the last
+values of these, or of decisions about them. Only `ADMIN` may change or delete streams, delete messages, or inspect the consumers of
 others.
 
 Readers check the source that a message names (`Delivery`, `writers_only`); the broker ensures that a service cannot publish another service's types.
@@ -55,7 +56,7 @@ ADMIN = "admin"
 CALLOUT = "callout"
 CALLOUT_SUBJECT = "$SYS.REQ.USER.AUTH"
 #: Where nats-server waits for those answers.
-_SERVER_INBOX = "$SYS._INBOX.>"
+SERVER_INBOX = "$SYS._INBOX."
 
 #: Names in the registry that differ from the user's name.
 _IN_REGISTRY = {OPERATOR: "cli"}
@@ -101,7 +102,7 @@ class Permissions:
 
 def users(readers: Iterable[str] = ()) -> dict[str, Permissions]:
     """All users of a platform, by name. `readers`: external users that `ANSWERS_READERS` may answer."""
-    every = {user: _of(user) for user in (*SERVICES, OPERATOR)}
+    every = {user: _of(user) for user in (*SERVICES, OPERATOR)} | {AGENT: _agent(AGENT)}
     orders = tuple(t.subject() for t in REGISTRY.values() if ORDERS in t.about.writers)
     every[ORDERS] = replace(every[OPERATOR], publish=(*every[OPERATOR].publish, *orders))
     inboxes = tuple(f"{inbox_of(reader)}.>" for reader in sorted(readers))
@@ -109,7 +110,7 @@ def users(readers: Iterable[str] = ()) -> dict[str, Permissions]:
         every[user] = replace(every[user], publish=(*every[user].publish, *inboxes))
     return every | {
         ADMIN: Permissions((">",), (">",)),
-        CALLOUT: Permissions((_SERVER_INBOX,), (CALLOUT_SUBJECT, f"{inbox_of(CALLOUT)}.>")),
+        CALLOUT: Permissions((f"{SERVER_INBOX}>",), (CALLOUT_SUBJECT, f"{inbox_of(CALLOUT)}.>")),
     }
 
 
@@ -146,14 +147,15 @@ def agent_user(node: str) -> str:
 
 
 def agent_of(node: str) -> Permissions:
-    """Permissions of the agent of one node: it publishes messages about that node only, reads what every agent reads, and has an inbox of its own."""
-    every = _of(AGENT)
-    own = {t.filter(): t.subject(node) for t in REGISTRY.values() if AGENT in t.about.writers}
-    return replace(
-        every,
-        publish=tuple(own.get(subject, subject) for subject in every.publish),
-        subscribe=(f"{inbox_of(agent_user(node))}.>",),
-    )
+    """Permissions of the agent of one node: it publishes messages about that node only, reads their last values, and has an inbox of its own."""
+    return _agent(agent_user(node), node)
+
+
+def _agent(user: str, *keys: str) -> Permissions:
+    """Of one node, or of all. No consumers and no streams: they have settings by which the broker publishes on subjects of the client's choice."""
+    own = [(t, t.subject(*keys) if keys else t.filter()) for t in REGISTRY.values() if AGENT in t.about.writers]
+    gets = [f"$JS.API.DIRECT.GET.{t.about.stream}.{subject}" for t, subject in own]
+    return Permissions(publish=tuple(sorted([*(subject for _, subject in own), *gets])), subscribe=(f"{inbox_of(user)}.>",))
 
 
 def remedy_user(node: str) -> str:

@@ -10,7 +10,7 @@ from .settings import Settings
 
 
 @asynccontextmanager
-async def connected(settings: Settings) -> AsyncIterator[Bus]:
+async def connected(settings: Settings, *, ensure: bool = True) -> AsyncIterator[Bus]:
     """As `Bus.connect`, by the name of the service."""
     async with Bus.connect(
         settings.nats_url,
@@ -18,6 +18,7 @@ async def connected(settings: Settings) -> AsyncIterator[Bus]:
         instance=settings.instance,
         access=settings.nats_access,
         user=settings.nats_user,
+        ensure=ensure,
         replicas=settings.nats_replicas,
     ) as bus:
         watching = asyncio.create_task(bus.watch_certificates(settings.nats_access))
