@@ -643,3 +643,26 @@ def test_a_report_without_news_is_not_reviewed(world: World) -> None:
     world.after(10)
     assert world.step(AgentSeen(N0, "b1")) == []
     assert world.engine.changed() == set()
+
+
+def test_a_job_that_leaves_for_two_reasons_counts_once_among_the_evictions() -> None:
+    world = World()
+    world.nodes(10)
+    world.pods(pod("ns/p1", GPU, OTHER))
+    world.record(reset(GPU))
+    world.record(reset(OTHER))
+    world.after(120)
+    assert len(world.engine.dump().breaker.evicted) == 1
+    assert {card for one in world.engine.dump().nodes["n0"].open.values() for card in one.leaving} == {GPU, OTHER}
+
+
+def test_pods_that_left_are_forgotten_and_a_successor_counts_again() -> None:
+    world = World(Policies(validator=True))
+    world.nodes(200)
+    world.record(reset(GPU))
+    for number in range(3):
+        world.pods(pod(f"ns/p{number}", GPU, job=f"ns/j{number}"))
+        world.pods()
+    [incident] = world.engine.dump().nodes["n0"].open.values()
+    assert (incident.evicted, incident.notified) == ({}, [])
+    assert len(world.engine.dump().breaker.evicted) == 3

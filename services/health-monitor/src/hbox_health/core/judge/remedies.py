@@ -42,6 +42,7 @@ def act(site: Site, incident: Open, admitted: bool) -> None:
         _await(site, incident)
         return
     touched = affected(site, incident, course)
+    _forget_left(site, incident)
     notify(site, incident, finding, touched)
     gone = leave(site, incident, course, touched)
     if course.verb not in (Verb.RESET, Verb.REBOOT):
@@ -160,7 +161,7 @@ def leave(site: Site, incident: Open, course: Course, touched: list[PodOnCards])
             continue
         if site.now < deadline:
             site.due.append(deadline)
-        elif course.leave is Leave.ALL or site.work.memory.breaker.admits_eviction(site.now):
+        elif course.leave is Leave.ALL or _leaves_already(site, job) or site.work.memory.breaker.admits_eviction(site.now):
             incident.evicted[job] = 0.0
             _leaves(incident, course, job, cards)
             site.work.out.append(EvictGang(site.name, job, tuple(sorted(set(cards))), policy, incident.id))
@@ -170,6 +171,18 @@ def leave(site: Site, incident: Open, course: Course, touched: list[PodOnCards])
             if room is not None:
                 site.due.append(room)
     return not leaving
+
+
+def _forget_left(site: Site, incident: Open) -> None:
+    """Forget pods and jobs that are not on the node any more."""
+    names, jobs = {pod.pod for pod in site.node.pods}, {pod.job for pod in site.node.pods}
+    incident.notified = [name for name in incident.notified if name in names]
+    incident.evicted = {job: at for job, at in incident.evicted.items() if job in jobs}
+
+
+def _leaves_already(site: Site, job: str) -> bool:
+    """Whether an incident of the node evicted the job: it leaves once, for however many reasons."""
+    return any(one.evicted.get(job) == 0.0 for one in site.node.open.values())
 
 
 def _leaves(incident: Open, course: Course, job: str, cards: list[str]) -> None:
