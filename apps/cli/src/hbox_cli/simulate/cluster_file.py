@@ -18,6 +18,7 @@ from hbox_common.model.annotations import offered
 from hbox_common.model.devices import volcano
 from hbox_common.model.ranks import RankKey, ranks
 from hbox_common.model.resources import PODS, add
+from hbox_common.workloads import Kinds
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import HOLDING, Gang, Member, QueueInfo
 from hbox_scheduler.core.cluster.fabrics import Fabrics
@@ -38,6 +39,7 @@ from .gangs import gang_of, lone_gang_of, priority_class_of, priority_of
 from .hypernodes import degraded, hypernodes_of, old_domains
 from .images import images_of_nodes, images_of_pod
 from .nodes import node_of
+from .owners import gangs_by_owner, is_owner
 from .pods import PodEntries, PodEntry
 from .protected import protect
 from .queues import (
@@ -120,17 +122,24 @@ class _Reading:
     def __init__(self, documents: Sequence[Document], *, bound: bool = False) -> None:
         self._bound = bound
         self._of: dict[str, list[Document]] = defaultdict(list)
-        seen: dict[tuple[str, str, str], Document] = {}
+        self._kinds = Kinds.builtin()
+        self._owners: list[Document] = []  #: of other controllers: they make gangs of their pods
+        self._owner_warnings: tuple[str, ...] = ()
+        seen: dict[tuple[str, str, str, str], Document] = {}
         for document in documents:
-            if document.kind not in _READ.get(document.group, ()):
+            read = document.kind in _READ.get(document.group, ())
+            if not read and not is_owner(document, self._kinds):
                 continue
             meta = document.content.get("metadata")
             meta = meta if isinstance(meta, dict) else {}
-            key = document.kind, str(meta.get("namespace", "default")), str(meta.get("name"))
+            key = document.group, document.kind, str(meta.get("namespace", "default")), str(meta.get("name"))
             if key in seen:
                 raise document.wrong("metadata.name", f"the same object is in document {seen[key].number}")
             seen[key] = document
-            self._of[document.kind].append(document)
+            if read:
+                self._of[document.kind].append(document)
+            else:
+                self._owners.append(document)
         if not self._of:
             raise InvalidRequest(
                 "the file has no object that scheduling looks at",
@@ -194,6 +203,7 @@ class _Reading:
             device_config=self.config(DEVICES_KEY),
             warnings=(
                 *(warning for _, warnings in read for warning in warnings),
+                *self._owner_warnings,
                 *(
                     f"node {rest.node}: its kubelet refuses pods, such as {one.pod}: {one.message}"
                     for rest in rests
@@ -247,9 +257,18 @@ class _Reading:
         gangs = list(by_name.values())
         members: dict[JobId, list[PodEntry]] = defaultdict(list)
         owner: list[Gang] = []
+        derived = gangs_by_owner(self._owners, [pod for pod in pods if pod.ours], self._kinds)
+        self._owner_warnings = derived.warnings
+        gangs += [gang for gang, _ in derived.gangs.values()]
+        pods = [
+            replace(pod, role=membership.role) if (membership := derived.of.get(pod.view.uid)) is not None else pod
+            for pod in pods
+        ]
         for pod in pods:
             named = f"{pod.view.namespace}/{pod.group}"
-            if not pod.ours or not pod.group:
+            if (membership := derived.of.get(pod.view.uid)) is not None:
+                gang, _ = derived.gangs[membership.key]
+            elif not pod.ours or not pod.group:
                 gang = lone_gang_of(pod)
                 gangs.append(gang)
             elif named in by_name:
@@ -262,7 +281,7 @@ class _Reading:
             if pod.problem and not gang.problem and pod.ours and pod.view.placeable:
                 gang.problem = pod.problem
         rights = rights_of(self._of["Queue"], bound=self._bound)
-        for gang, named_class in groups:
+        for gang, named_class in (*groups, *derived.gangs.values()):
             gang.priority, gang.priority_class = priority_of(named_class, classes, members[gang.id]), named_class
         class_names = {gang.id: priority_class_of(gang, members[gang.id]) for gang in gangs}
         for gang in gangs:

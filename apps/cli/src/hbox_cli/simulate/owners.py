@@ -1,0 +1,103 @@
+"""Gangs of pods without a PodGroup, by the owners that a file holds. job-controller's own rules, so that a simulation sees what the service would."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hbox_common.model import DEFAULT_QUEUE, JobId, PodUid, QueueName
+from hbox_common.workloads import Kinds, read_owner
+from hbox_jobs.core.membership import Membership
+from hbox_jobs.core.owners import Owners, derived_group
+from hbox_jobs.core.views import PodView
+from hbox_scheduler.core.cluster.entities import Gang
+
+from .documents import Document
+from .pods import PodEntry
+
+#: Nothing is read later: no owner is waited for.
+_NOW = 0.0
+#: Pods without their owner that are named, of each kind.
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class GangsByOwner:
+    """`of`: by the uid of a pod, its membership in a gang by owner; pods without one are not in it."""
+
+    of: Mapping[PodUid, Membership]
+    gangs: Mapping[
+        str, tuple[Gang, str]
+    ]  #: by `Membership.key`: the gang without members and priority, and the PriorityClass that it names
+    warnings: tuple[str, ...] = ()
+
+
+def is_owner(document: Document, kinds: Kinds) -> bool:
+    """Whether the object can own pods or declare their gang."""
+    return kinds.of(str(document.content.get("apiVersion", "")), document.kind) is not None
+
+
+def gangs_by_owner(documents: Sequence[Document], entries: Sequence[PodEntry], kinds: Kinds) -> GangsByOwner:
+    """documents: owners. entries: pods that HBox places; of these, the ones that name no PodGroup are considered."""
+    views = {entry.view.uid: entry.view for entry in entries}
+    owners = Owners(kinds, views.get)
+    owners.pods_listed = True
+    # The first pass finds the owners that pods name by their place in the API; `put` keeps those only.
+    concerned = [view for view in views.values() if view.submitted is not None and not view.group]
+    for view in concerned:
+        owners.place(view, _NOW)
+    for document in documents:
+        owners.put(read_owner(kinds, _identified(document)))
+    found: dict[PodUid, Membership] = {}
+    unread: dict[str, list[PodView]] = {}
+    for view in concerned:
+        membership = owners.place(view, _NOW)
+        if membership is None:
+            continue
+        if membership.gang is not None:
+            found[view.uid] = membership
+        elif (ref := membership.unread) is not None:
+            unread.setdefault(ref.words, []).append(view)
+    members: dict[str, list[PodView]] = {}
+    for uid, membership in found.items():
+        members.setdefault(membership.key, []).append(_with(views[uid], membership))
+    return GangsByOwner(found, {key: _gang(pods) for key, pods in members.items()}, tuple(_missing(unread)))
+
+
+def _identified(document: Document) -> Mapping[str, object]:
+    """The object with the namespace that an absent one stands for."""
+    content = dict(document.content)
+    meta = content.get("metadata")
+    content["metadata"] = {"namespace": "default", **(meta if isinstance(meta, dict) else {})}
+    return content
+
+
+def _with(view: PodView, membership: Membership) -> PodView:
+    return replace(view, member=membership)
+
+
+def _gang(pods: Sequence[PodView]) -> tuple[Gang, str]:
+    first = pods[0].member
+    assert first is not None
+    assert first.gang is not None
+    group = derived_group(first.gang, pods)
+    return Gang(
+        id=JobId(group.uid),
+        namespace=group.namespace,
+        name=group.name,
+        queue=QueueName(group.queue or next((pod.queue for pod in pods if pod.queue), DEFAULT_QUEUE)),
+        priority=0,
+        min_member=group.min_member,
+        created_at=group.created_at,
+        min_task_member=group.min_task_member,
+        topology=group.topology,
+        sub_gang_policies=group.sub_gangs,
+        annotations=group.annotations,
+        preemptable=group.preemptable if group.decides_preemptable else True,
+        problem=group.problem,
+    ), group.priority_class
+
+
+def _missing(unread: Mapping[str, Sequence[PodView]]) -> Iterable[str]:
+    for owner, pods in unread.items():
+        names = ", ".join(f"{pod.namespace}/{pod.name}" for pod in pods[:_NAMED])
+        more = f" and {len(pods) - _NAMED} more" if len(pods) > _NAMED else ""
+        yield f"{owner} is not in the file: pods that it owns are single pods: {names}{more}"
