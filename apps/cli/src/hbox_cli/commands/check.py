@@ -186,6 +186,7 @@ async def _findings(running: Running, layout: Layout | None) -> list[Finding]:
             "`hbox nodes` shows what each node refused; on the node, check `journalctl -u kubelet` and the device plugin",
         ),
         _tried("definitions", lambda: _definitions(running), "`hbox up` brings what is missing; of a chart: `helm upgrade`"),
+        _tried("workloads", lambda: _workloads(running), f"check the kubeconfig {running.kubeconfig}"),
     ]
     if layout is not None:
         checks.append(_tried("database", lambda: _database(running.database_url), "see the quota-ledger's log"))
@@ -215,6 +216,19 @@ async def _broker(running: Running) -> str:
     async with bus_of(running) as bus:
         nodes = await last_values(bus, [NodeStateChanged])
     return f"{running.nats_url}, the stream of states answers: {len(nodes)} nodes"
+
+
+async def _workloads(running: Running) -> str:
+    """Raises Unavailable if the cluster serves kinds of workloads that job-controller may not read."""
+    from hbox_common.kube import KubeClient  # noqa: PLC0415
+
+    from ..check.workloads import found  # noqa: PLC0415
+
+    async with KubeClient.connect(running.kubeconfig or None, user_agent="hbox", timeout_s=5) as client:
+        answer = await found(client)
+    if answer.unreadable:
+        raise Unavailable(answer.message, hint=answer.remedy)
+    return answer.message
 
 
 async def _nodes(running: Running) -> str:
