@@ -1,6 +1,6 @@
 """Gangs that follow from the owners of pods. Pure: no API client, clock or event loop."""
 
-from .gangs import OwnerGang, gang_of
+from .gangs import OwnerGang, gang_of, preemptable_of, queue_of
 from .owner import Kind, Kinds, Owner, read_owner
 from .placing import Alone, InGang, Missing, Submitted, Unread, place
 from .refs import GroupBy, GroupRef, OwnerRef, controller_of, group_ref_of
@@ -22,5 +22,7 @@ __all__ = [
     "gang_of",
     "group_ref_of",
     "place",
+    "preemptable_of",
+    "queue_of",
     "read_owner",
 ]

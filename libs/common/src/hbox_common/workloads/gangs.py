@@ -1,38 +1,117 @@
 """The gang that owners declare."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from .owner import HIGHEST_TIER, MODE, Owner, Role
 from .placing import InGang
+
+LAUNCHER, LEADER = "Launcher", "leader"
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerGang:
-    """`preemptable`: None if no owner says."""
+    """`preemptable`: None if no owner sets it. `mode`, `highest_tier`: annotations for the fabric, as written. `reasons`: the source of each value."""
 
     min_member: int = 1
     min_by_role: Mapping[str, int] = field(default_factory=dict)
     queue: str = ""
     priority_class: str = ""
     preemptable: bool | None = None
+    mode: str = ""
+    highest_tier: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
     reasons: tuple[str, ...] = ()
 
 
-def gang_of(found: InGang, present: Mapping[tuple[str, str], int]) -> OwnerGang:  # noqa: ARG001
+def gang_of(found: InGang, present: Mapping[str, int]) -> OwnerGang:
+    """`present`: live pods by role."""
     owner, declared = found.owner, found.owner.declared
-    total = sum(role.replicas for role in declared.roles)
-    minimum = declared.minimum if declared.minimum is not None else total
-    leading = {role.name: role.replicas for role in declared.roles[:1]} if len(declared.roles) > 1 else {}
-    if declared.roles and minimum >= total:
-        leading = {role.name: role.replicas for role in declared.roles} if len(declared.roles) > 1 else {}
-    queue = next((one.declared.queue for one in found.chain if one.declared.queue), "")
-    priority = declared.priority_class or next((role.priority_class for role in declared.roles if role.priority_class), "")
+    roles = _roles(found, present)
+    total, least = sum(role.replicas for role in roles), sum(role.least for role in roles)
+    if declared.minimum is not None:
+        minimum = min(declared.minimum, total) if roles else declared.minimum
+        why = (
+            f"{declared.minimum_from} of {owner.ref.title}" if declared.minimum_from else f"{owner.ref.kind} states no minimum"
+        )
+    else:
+        minimum, why = least, f"replicas of {owner.ref.title}"
+    by_role: dict[str, int] = {}
+    if len(roles) > 1:
+        if declared.minimum is None or minimum >= total:
+            by_role = {role.name: role.least for role in roles if role.least}
+        else:
+            by_role = _leading(roles, declared.leading, minimum)
+    queue, queue_why = queue_of(found.chain)
+    priority, priority_why = _priority(found, roles)
+    notes = {key: value for one in reversed(found.chain) for key, value in one.annotations.items()}
+    reasons = (f"minimum {max(1, minimum)}: {why}", queue_why, priority_why)
     return OwnerGang(
-        min_member=max(1, min(minimum, total) if declared.roles else minimum),
-        min_by_role=leading,
+        min_member=max(1, minimum),
+        min_by_role=by_role,
         queue=queue,
         priority_class=priority,
-        preemptable=next((one.declared.preemptable for one in found.chain if one.declared.preemptable is not None), None),
+        preemptable=preemptable_of(found.chain),
+        mode=notes.get(MODE, ""),
+        highest_tier=notes.get(HIGHEST_TIER, ""),
+        annotations={key: value for key, value in notes.items() if key not in (MODE, HIGHEST_TIER)},
         problem=owner.problem,
+        reasons=tuple(filter(None, reasons)),
     )
+
+
+def queue_of(chain: Sequence[Owner]) -> tuple[str, str]:
+    """The queue of the topmost owner that names one, and a sentence on it."""
+    for one in chain:
+        if one.declared.queue:
+            return one.declared.queue, f"queue {one.declared.queue}: {one.declared.queue_from} of {one.ref.title}"
+    return "", ""
+
+
+def preemptable_of(chain: Sequence[Owner]) -> bool | None:
+    """The value of the topmost owner that sets it."""
+    return next((one.declared.preemptable for one in chain if one.declared.preemptable is not None), None)
+
+
+def _roles(found: InGang, present: Mapping[str, int]) -> Sequence[Role]:
+    """The roles whose pods have to be there now."""
+    declared = found.owner.declared
+    roles = declared.roles
+    if declared.by_role and found.part:
+        return [role for role in roles if role.name == found.part]
+    if found.rule == "leaderworkerset":
+        size = max(1, next((role.replicas for role in roles if role.name != LEADER), 1))
+        leader = next((role for role in roles if role.name == LEADER), Role(LEADER, 1, 1))
+        worker = next((role for role in roles if role.name != LEADER), leader)
+        if size == 1 or (declared.leader_first and not present.get(worker.name)):
+            return [leader]
+        return [leader, Role(worker.name, size - 1, size - 1, worker.priority_class)]
+    if found.rule == "mpi" and declared.workers_first and not present.get(LAUNCHER):
+        return [role for role in roles if role.name != LAUNCHER]
+    return roles
+
+
+def _leading(roles: Sequence[Role], leading: Sequence[str], minimum: int) -> dict[str, int]:
+    """The leading roles, whole, up to the minimum."""
+    found: dict[str, int] = {}
+    for role in roles:
+        if role.name in leading and 0 < role.replicas <= minimum - sum(found.values()):
+            found[role.name] = role.replicas
+    return found
+
+
+def _priority(found: InGang, roles: Sequence[Role]) -> tuple[str, str]:
+    for one in found.chain:
+        if one.declared.priority_class:
+            return (
+                one.declared.priority_class,
+                f"priority class {one.declared.priority_class}: {one.declared.priority_from} of {one.ref.title}",
+            )
+    for role in roles:
+        if role.priority_class:
+            return (
+                role.priority_class,
+                f"priority class {role.priority_class}: the template of role {role.name} of {found.owner.ref.title}",
+            )
+    return "", ""

@@ -6,15 +6,18 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from hbox_common.model.bounds import ROLES, sanitized
+from hbox_common.model.bounds import INT32_MAX, NAME_BYTES, ROLES, is_plain, not_plain, oversized, sanitized
 
 from .fields import Fields, at_path, mapping, seconds, texts
 from .refs import OwnerRef, controller_of, group_of
 from .schema import KindForm, RolesForm, forms_of
 
+#: Volcano's annotations for the fabric.
+MODE, HIGHEST_TIER = "volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 GROUP_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
 PREEMPTABLE = "volcano.sh/preemptable"
+JOB_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What one object says of its gang."""
+    """Gang values of one object."""
 
     roles: tuple[Role, ...] = ()
     minimum: int | None = None
@@ -41,6 +44,10 @@ class Declared:
     priority_from: str = ""
     preemptable: bool | None = None
     suspended: bool = False
+    by_role: bool = False  #: each role is a gang of its own
+    leader_first: bool = False  #: the controller makes the other pods once the leader is ready
+    workers_first: bool = False  #: likewise the launcher, once the workers are ready
+    leading: tuple[str, ...] = ()  #: roles that are whole before others count for the minimum
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +155,21 @@ def read_owner(kinds: Kinds, content: Mapping[str, Any]) -> Owner:
 def _declared(form: KindForm, fields: Fields, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Declared:
     path, value = fields.first(form.minimum)
     minimum = fields.count(path, value)
-    if form.min_member_annotation and (text := annotations.get(GROUP_MIN_MEMBER)) is not None:
-        path, minimum = (
-            f"annotation {GROUP_MIN_MEMBER}",
-            int(text) if text.isdecimal() and 1 <= int(text[:12]) <= 2**31 - 1 else 1,
-        )
+    for key in (*((GROUP_MIN_MEMBER,) if form.min_member_annotation else ()), *form.minimum_annotations):
+        if (text := annotations.get(key)) is not None:
+            path, minimum = f"annotation {key}", _positive(text)
+            break
+    if form.rule == "job" and minimum is None and (text := annotations.get(JOB_MIN_PARALLELISM)) is not None:
+        path, minimum = f"annotation {JOB_MIN_PARALLELISM}", _positive(text)
+    if minimum is None and form.minimum_default is not None:
+        path, minimum = "", form.minimum_default
     queue_path, queue = fields.first(form.queue)
     if not queue:
         queue_path, queue = f"annotation {QUEUE_NAME}", annotations.get(QUEUE_NAME) or labels.get(QUEUE_NAME, "")
     class_path, named = fields.first(form.priority_class)
-    preemptable = annotations.get(PREEMPTABLE, labels.get(PREEMPTABLE))
+    if not named:
+        key = next((key for key in form.priority_class_labels if labels.get(key)), "")
+        class_path, named = f"label {key}", labels.get(key, "")
     return Declared(
         roles=tuple(_roles(form, fields))[:ROLES],
         minimum=minimum,
@@ -166,24 +178,76 @@ def _declared(form: KindForm, fields: Fields, labels: Mapping[str, str], annotat
         queue_from=queue_path,
         priority_class=fields.name(class_path, named),
         priority_from=class_path,
-        preemptable=None if preemptable is None else preemptable == "true",
+        preemptable=_truth(annotations.get(PREEMPTABLE, labels.get(PREEMPTABLE))),
         suspended=fields.truth(*fields.first(form.suspended)),
+        by_role=form.rule == "jobset" and _in_order(fields.root),
+        leader_first=at_path(fields.root, "spec.startupPolicy") == "LeaderReady",
+        workers_first=at_path(fields.root, "spec.launcherCreationPolicy") == "WaitForWorkersReady",
+        leading=form.leading,
     )
 
 
+def _positive(text: str) -> int:
+    """A number of pods in an annotation; 1 if it is none."""
+    return min(max(int(text), 1), INT32_MAX) if text.isascii() and text.isdecimal() and len(text) <= 12 else 1
+
+
+def _truth(text: str | None) -> bool | None:
+    return {"true": True, "false": False}.get(text) if text is not None else None
+
+
+def _in_order(root: Mapping[str, Any]) -> bool:
+    """Whether the replicated Jobs of a JobSet start one after the other."""
+    if at_path(root, "spec.startupPolicy.startupPolicyOrder") == "InOrder":
+        return True
+    jobs = at_path(root, "spec.replicatedJobs")
+    return isinstance(jobs, list | tuple) and any(mapping(job).get("dependsOn") for job in jobs)
+
+
 def _roles(form: KindForm, fields: Fields) -> Iterable[Role]:
+    found = []
     for each in form.roles:
         if each.each is None:
+            entry = mapping(at_path(fields.root, each.at)) if each.at else {}
+            found.append(_role(each, each.name or "", entry, f"{each.at}.", fields))
             continue
         entries = at_path(fields.root, each.each)
-        for name, entry in mapping(entries).items():
-            yield _role(each, str(name), mapping(entry), f"{each.each}.{name}.", fields)
+        if isinstance(entries, list | tuple):
+            named = [(str(at_path(mapping(one), each.name_field or "name") or ""), one) for one in entries[: ROLES + 1]]
+        else:
+            named = [(str(key), one) for key, one in list(mapping(entries).items())[: ROLES + 1]]
+        if len(named) > ROLES:
+            fields.problems.append(oversized(each.each, len(entries), ROLES))
+        found += [_role(each, name, mapping(one), f"{each.each}.{name}.", fields) for name, one in named[:ROLES]]
+    order = {name: at for at, name in enumerate(form.order)}
+    return sorted(found, key=lambda role: order.get(role.name, len(order)))
 
 
 def _role(form: RolesForm, name: str, entry: Mapping[str, Any], prefix: str, fields: Fields) -> Role:
-    path, value = fields.first(form.replicas, entry, prefix)
-    replicas = fields.count(path, value)
+    def count(paths: Sequence[str]) -> int | None:
+        return fields.count(*fields.first(paths, entry, prefix)) if paths else None
+
+    replicas = form.fixed if form.fixed is not None else count(form.replicas)
     replicas = form.default if replicas is None else replicas
+    if (low := count(form.at_least)) is not None:
+        replicas = max(replicas, low)
+    if (high := count(form.at_most)) is not None:
+        replicas = min(replicas, high)
+    times = count(form.times)
+    most = count(form.times_at_most)
+    times = 1 if times is None else times
+    times = min(times, most) if most is not None else times
+    least = replicas
+    if form.least and (form.least_if is None or at_path(fields.root, form.least_if) is True):
+        written = count(form.least)
+        least = min(
+            replicas, written if written is not None else form.least_default if form.least_default is not None else replicas
+        )
+    if form.none_if and at_path(entry, form.none_if) is True:
+        replicas = least = 0
     spec = mapping(at_path(entry, f"{form.template}.spec"))
     named = fields.name(f"{prefix}{form.template}.spec.priorityClassName", spec.get("priorityClassName"))
-    return Role(sanitized(name, 253), replicas, replicas, named)
+    whole, needed = min(replicas * times, INT32_MAX), min(least * times, INT32_MAX)
+    if not is_plain(name, NAME_BYTES):
+        fields.problems.append(not_plain(f"the name of a role in {form.each}", name, NAME_BYTES))
+    return Role(sanitized(name, NAME_BYTES), whole, needed, named)

@@ -4,8 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from .owner import Kinds, Owner
-from .refs import GroupRef, OwnerRef
+from .owner import QUEUE_NAME, Declared, Kind, Kinds, Owner
+from .refs import GroupBy, GroupRef, OwnerRef
+
+#: Labels of a LeaderWorkerSet's pods.
+LWS_GROUP, LWS_WORKER = "leaderworkerset.sigs.k8s.io/group-index", "leaderworkerset.sigs.k8s.io/worker-index"
 
 #: Owners that are followed at most.
 MAX_STEPS = 16
@@ -26,27 +29,32 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
+    """`kind`: no object of the kind can be read."""
+
     reason: str
+    kind: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class InGang:
-    """`chain`: the owners, the topmost known one first. `part`: which of several gangs of the owner."""
+    """`owner`: the object that makes the pods a gang; `chain`: all known owners, the topmost first; `part`: which of several gangs of the owner."""
 
     key: str
     id: str
+    owner: Owner
     chain: tuple[Owner, ...]
     role: str = ""
     part: str = ""
-
-    @property
-    def owner(self) -> Owner:
-        return self.chain[0]
+    rule: str = ""
+    total: int = 0  #: pods that a group without an object declares
 
 
 @dataclass(frozen=True, slots=True)
 class Alone:
+    """A single pod; its `chain` may name its queue."""
+
     reason: str = ""
+    chain: tuple[Owner, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +66,26 @@ Lookup: TypeAlias = Callable[[str, OwnerRef], Owner | Missing | None]
 
 
 def place(pod: Submitted, lookup: Lookup, kinds: Kinds) -> InGang | Alone | Unread:
+    """Place a pod without a Volcano PodGroup. A declared group takes precedence over owners."""
+    group = pod.group
+    if group is not None and group.by is GroupBy.KUEUE and group.count > 0:
+        key = f"{pod.namespace}/kueue/{group.name}"
+        itself = OwnerRef("v1", "Pod", group.name, f"kueue:{pod.namespace}/{group.name}")
+        queue = pod.labels.get(QUEUE_NAME, "")
+        owner = Owner(itself, pod.namespace, declared=Declared(minimum=group.count, queue=queue), labels=pod.labels)
+        return InGang(key, itself.uid, owner, (owner,), total=group.count)
+    if group is not None and (declared := group.object) is not None:
+        found = lookup(pod.namespace, declared)
+        if found is None or (isinstance(found, Missing) and (group.by is GroupBy.KUBERNETES or not found.kind)):
+            return Unread(declared)
+        if isinstance(found, Owner):
+            key = f"{pod.namespace}/{found.ref.kind}.{found.ref.group}/{found.ref.name}"
+            return InGang(key, found.ref.uid, found, (found,))
     chain: list[Owner] = []
     ref, seen = pod.controller, {pod.uid}
     while ref is not None:
         if len(chain) == MAX_STEPS:
-            return Alone(f"more than {MAX_STEPS} owners")
+            return Alone(f"the pod has more than {MAX_STEPS} owners", tuple(chain))
         if ref.uid in seen:
             return Alone("its owners form a cycle")
         seen.add(ref.uid)
@@ -72,20 +95,27 @@ def place(pod: Submitted, lookup: Lookup, kinds: Kinds) -> InGang | Alone | Unre
         if found is None:
             return Unread(ref)
         if isinstance(found, Missing):
-            return Alone(found.reason)
-        if found.namespace != pod.namespace or found.ref.uid != ref.uid:
-            return Alone(f"{ref.words} is another object")
+            break
+        if found.namespace != pod.namespace or (found.ref.uid, found.ref.name) != (ref.uid, ref.name):
+            return Alone(f"{ref.title} is another object", tuple(chain))
         chain.insert(0, found)
         ref = found.parent
-    for at, owner in enumerate(chain):
+    for owner in chain:
         kind = kinds.of(owner.ref.api_version, owner.ref.kind)
-        if kind is None:
-            continue
-        declared = owner.declared
-        if kind.transparent and declared.minimum is None:
-            continue
-        key = f"{pod.namespace}/{owner.ref.kind}.{owner.ref.group}/{owner.ref.name}"
-        label = next((pod.labels[key] for key in kind.form.role_labels if key in pod.labels), "")
-        role = next((one.name for one in declared.roles if label in (one.name, one.name.lower())), label)
-        return InGang(key, owner.ref.uid, tuple(chain[at:]), role)
-    return Alone()
+        if kind is not None and not (kind.transparent and owner.declared.minimum is None):
+            return _in_gang(pod, kind, owner, tuple(chain))
+    return Alone("", tuple(chain))
+
+
+def _in_gang(pod: Submitted, kind: Kind, owner: Owner, chain: tuple[Owner, ...]) -> InGang:
+    label = next((pod.labels[key] for key in kind.form.role_labels if key in pod.labels), "")
+    if kind.form.rule == "leaderworkerset":
+        label = "leader" if pod.labels.get(LWS_WORKER) == "0" else "worker"
+    role = next((one.name for one in owner.declared.roles if label in (one.name, one.name.lower())), "")
+    part = ""
+    if kind.form.rule == "leaderworkerset":
+        part = pod.labels.get(LWS_GROUP, "")
+    elif owner.declared.by_role:
+        part = role
+    key = f"{pod.namespace}/{owner.ref.kind}.{owner.ref.group}/{owner.ref.name}" + (f"/{part}" if part else "")
+    return InGang(key, owner.ref.uid + (f".{part}" if part else ""), owner, chain, role, part, kind.form.rule)

@@ -40,7 +40,7 @@ class OwnerRef:
         return group_of(self.api_version)
 
     @property
-    def words(self) -> str:
+    def title(self) -> str:
         """For messages: `PyTorchJob train`."""
         return f"{self.kind} {self.name}"
 

@@ -160,7 +160,7 @@ def form_of(content: Any, where: str) -> KindForm:
     except ValidationError as e:
         first = e.errors(include_url=False)[0]
         field = _place(first["loc"])
-        what, hint = _words(first)
+        what, hint = _fault(first)
         raise InvalidRequest(f"{where}: {field + ': ' if field else ''}{what}", hint=hint) from e
 
 
@@ -190,7 +190,7 @@ _TYPES = {
 }
 
 
-def _words(error: Any) -> tuple[str, str]:
+def _fault(error: Any) -> tuple[str, str]:
     """What is wrong, and what to write."""
     kind, given, more = error["type"], error.get("input"), error.get("ctx") or {}
     written = sanitized(repr(given), 80)

@@ -237,14 +237,14 @@ class OwnerWatch:
             metrics.OWNER_READS.labels("failed").inc()
             failures = self._failures[wanted.key] = self._failures.get(wanted.key, 0) + 1
             if failures == 1:
-                log.warning("%s of namespace %s could not be read; its pods wait: %s", wanted.ref.words, wanted.namespace, e)
+                log.warning("%s of namespace %s could not be read; its pods wait: %s", wanted.ref.title, wanted.namespace, e)
             await asyncio.sleep(backoff_s(failures - 1, base_s=RETRY_S, cap_s=RETRY_MAX_S))
         else:
             self._failures.pop(wanted.key, None)
             metrics.OWNER_READS.labels("read").inc()
             now = monotonic_s()
             if owner is None or (wanted.ref.uid and owner.ref.uid != wanted.ref.uid):
-                reason = f"{wanted.ref.words} does not exist" + (
+                reason = f"{wanted.ref.title} does not exist" + (
                     "" if owner is None else " any more: another object has its name"
                 )
                 self._jobs.place_again(self._jobs.owners.unreadable(wanted, reason), now)
@@ -266,7 +266,7 @@ class OwnerWatch:
         except (_Unreadable, HBoxError) as e:
             metrics.OWNER_READS.labels("failed").inc()
             failures = self._failures[uid] = self._failures.get(uid, 0) + 1
-            why = f"{known.ref.words} could not be read again, so its new pods wait: {e}"
+            why = f"{known.ref.title} could not be read again, so its new pods wait: {e}"
             self._jobs.owner_read_failing(uid, why, monotonic_s())
             self._wake.set()
             await asyncio.sleep(backoff_s(failures - 1, base_s=RETRY_S, cap_s=RETRY_MAX_S))

@@ -189,6 +189,8 @@ class Record:
     def queue(self) -> QueueName:
         if self.group is not None and (self.group.queue or self.group.owner is None):
             return self.group.queue or DEFAULT_QUEUE
+        if not self.gang and (named := next((pod.member.queue for pod in self.pods.values() if pod.member is not None), "")):
+            return QueueName(named)
         return next((pod.queue for pod in self.pods.values() if pod.queue), self.default_queue or DEFAULT_QUEUE)
 
     @property
@@ -448,6 +450,10 @@ def preemptable_of(record: Record) -> bool:
     """Whether it may be preempted whatever its queue says of its class: by its PodGroup, or by each of its pods."""
     if record.group is not None and record.group.decides_preemptable:
         return record.group.preemptable
+    if not record.gang:
+        by_owner = next((pod.member.preemptable for pod in record.pods.values() if pod.member is not None), None)
+        if by_owner is not None:
+            return by_owner
     return (record.group is not None and record.group.preemptable) or 0 < len(record.pods) == record.offered
 
 

@@ -477,7 +477,7 @@ class Jobs:
                 (pod.member.unread for pod in record.pods.values() if pod.member is not None and pod.member.unread is not None),
                 None,
             )
-            record.unread = unread.words if unread is not None else "an object"
+            record.unread = unread.title if unread is not None else "an object"
             record.unread_since = record.unread_since or now
             if now < record.unread_since + UNREAD_QUIET_S:
                 self._mark(record.key, now, urgent=False)

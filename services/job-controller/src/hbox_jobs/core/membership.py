@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from hbox_common.model import QueueName
 from hbox_common.workloads import InGang, OwnerRef
 
 
@@ -14,4 +15,6 @@ class Membership:
     role: str = ""
     alone: str = ""  #: why its owners make it no member of a gang, if its user has to know
     unread: OwnerRef | None = None
+    queue: QueueName = QueueName("")  #: of a single pod: as its owners say
+    preemptable: bool | None = None  #: likewise; None if they do not
     gang: InGang | None = field(default=None, compare=False)

@@ -11,15 +11,27 @@ read again, they are placed again.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from hbox_common.model import PodUid
-from hbox_common.model.ids import QueueName
-from hbox_common.workloads import Alone, InGang, Kinds, Missing, Owner, OwnerRef, Unread, gang_of, place
+from hbox_common.model import PodUid, QueueName, TopologyMode, TopologyWish
+from hbox_common.workloads import (
+    Alone,
+    InGang,
+    Kinds,
+    Missing,
+    Owner,
+    OwnerRef,
+    Unread,
+    gang_of,
+    place,
+    preemptable_of,
+    queue_of,
+)
+from hbox_common.workloads.owner import HIGHEST_TIER, MODE
 
 from .membership import Membership
-from .views import GroupPhase, GroupStatus, GroupView, PodView
+from .views import GroupPhase, GroupStatus, GroupView, PodStatus, PodView
 
 #: Seconds after which an owner that no watch delivered is read by itself.
 READ_AFTER_S = 0.3
@@ -101,8 +113,12 @@ class Owners:
             case Unread(ref=ref):
                 key = f"{pod.namespace}/{ref.kind}.{ref.group}/{ref.name}?{ref.uid}"
                 return Membership(key, f"{ref.kind.lower()}/{ref.name}", unread=ref)
-            case Alone():
-                return Membership(alone=unreadable[0] if unreadable else "")
+            case Alone(chain=chain):
+                return Membership(
+                    alone=unreadable[0] if unreadable else "",
+                    queue=QueueName(queue_of(chain)[0]),
+                    preemptable=preemptable_of(chain),
+                )
 
     def pod_gone(self, pod: PodView) -> None:
         """The pod does not exist any more. If it owns others, it stays known as their owner."""
@@ -137,7 +153,9 @@ class Owners:
             return Missing(f"pod {ref.name} does not exist") if self.pods_listed else None
         if self._kinds.of(ref.api_version, ref.kind) is None:
             return Missing(f"kind {ref.kind} is not read")
-        if (reason := self._missing.get(key) or self._missing_kinds.get(kind)) is not None:
+        if (reason := self._missing_kinds.get(kind)) is not None:
+            return Missing(reason, kind=True)
+        if (reason := self._missing.get(key)) is not None:
             return Missing(reason)
         self.named[kind] = None
         self._wanted.setdefault(kind, {}).setdefault(key, Wanted(namespace, ref, now))
@@ -278,11 +296,14 @@ class Owners:
 _ENQUEUED = GroupStatus(GroupPhase.INQUEUE)
 
 
-def derived_group(found: InGang, pods: Iterable[PodView]) -> GroupView:
+def derived_group(found: InGang, pods: Collection[PodView]) -> GroupView:
     """What a PodGroup of this gang would say."""
-    present = Counter(
-        (pod.member.role, "") for pod in pods if pod.live and pod.member is not None and pod.member.gang is not None
-    )
+    present: Counter[str] = Counter()
+    succeeded: Counter[str] = Counter()
+    for pod in pods:
+        role = pod.member.role if pod.member is not None else ""
+        present[role] += pod.live
+        succeeded[role] += pod.status is PodStatus.SUCCEEDED
     gang, owner = gang_of(found, present), found.owner
     return GroupView(
         uid=found.id,
@@ -294,7 +315,9 @@ def derived_group(found: InGang, pods: Iterable[PodView]) -> GroupView:
         priority_class=gang.priority_class,
         preemptable=gang.preemptable is True,
         decides_preemptable=gang.preemptable is not None,
-        min_task_member=gang.min_by_role,
+        min_task_member={role: least - succeeded[role] for role, least in gang.min_by_role.items() if least > succeeded[role]},
+        topology=_wish(gang.mode, gang.highest_tier) or _wish_of_pods(pods),
+        annotations=gang.annotations,
         problem=gang.problem,
         status=_ENQUEUED,
         version=owner.version,
@@ -302,6 +325,19 @@ def derived_group(found: InGang, pods: Iterable[PodView]) -> GroupView:
         gang_key=found.key,
         reasons=gang.reasons,
     )
+
+
+def _wish_of_pods(pods: Collection[PodView]) -> TopologyWish | None:
+    notes = next((pod.submitted.annotations for pod in pods if pod.submitted is not None), {})
+    return _wish(notes.get(MODE, ""), notes.get(HIGHEST_TIER, ""))
+
+
+def _wish(mode: str, tier: str) -> TopologyWish | None:
+    """By Volcano's annotations: a tier alone is hard; None without one, or if they are invalid."""
+    if mode not in ("", "hard", "soft") or not (mode or tier):
+        return None
+    highest = int(tier) if tier.isascii() and tier.isdecimal() and len(tier) <= 9 else None
+    return TopologyWish(mode=TopologyMode(mode or "hard"), highest_tier=highest)
 
 
 def _of_pod(pod: PodView) -> Owner:

@@ -194,7 +194,7 @@ class GroupView:
     version: int = field(default=0, compare=False)
     owner: OwnerRef | None = None  #: the object that makes its pods a gang
     gang_key: str = ""  #: the key of a gang by owner
-    decides_preemptable: bool = False  #: `preemptable` is what the owner says, whatever its pods say
+    decides_preemptable: bool = False  #: `preemptable` comes from an owner and overrides that of the pods
     reasons: tuple[str, ...] = ()  #: of a gang by owner: which field of which object gave each value
 
     @property
