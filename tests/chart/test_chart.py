@@ -108,6 +108,22 @@ def test_services_hand_over_one_after_the_other(name: str) -> None:
     assert all(later - earlier >= 3 for earlier, later in pairwise([0, *times]))
 
 
+@pytest.mark.parametrize("name", MATRIX)
+def test_an_upgrade_changes_the_streams_of_a_closed_broker_of_the_chart(name: str) -> None:
+    jobs = [job for job in of(name, "Job") if job["metadata"]["name"] == "hbox-streams"]
+    values = MATRIX[name]
+    assert bool(jobs) == ("nats.enabled=false" not in values and "nats.closed=false" not in values)
+    for job in jobs:
+        assert "post-upgrade" in job["metadata"]["annotations"]["helm.sh/hook"]
+        pod = job["spec"]["template"]["spec"]
+        assert pod["containers"][0]["command"] == ["hbox", "bus", "streams"]
+        [bus] = [volume["secret"]["secretName"] for volume in pod["volumes"] if volume["name"] == "bus"]
+        assert bus == "hbox-bus-admin"
+        assert pod["automountServiceAccountToken"] is False
+        env = {one["name"]: one["value"] for one in pod["containers"][0]["env"]}
+        assert ("HBOX_NATS_CA" in env) == env["HBOX_NATS_URL"].startswith("tls:")
+
+
 def test_agents_are_root_on_their_node_and_have_nothing_else() -> None:
     [[_, _, spec]] = [found for found in pods("node agents") if found[0] == AGENT]
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
@@ -711,7 +727,7 @@ def test_every_container_has_what_all_are_to_have_but_for_what_is_said_of_its_ow
         spec = one["spec"] if one["kind"] == "Pod" else one["spec"]["template"]["spec"]
         for container in (*spec.get("initContainers", ()), *spec["containers"]):
             found[one["metadata"]["name"], container["name"]] = container["resources"]
-    assert len(found) == 7 + 2 + 1 + 2 + 1 + 1  # services, broker, callout, agent and endpoint, job, trial
+    assert len(found) == 7 + 2 + 1 + 2 + 2 + 1  # services, broker, callout, agent and endpoint, jobs, trial
     assert found["hbox-binder", "binder"] == {"limits": {"cpu": 3}}
     assert found["hbox-nats", "nats"] == {"requests": {"cpu": "1m"}, "limits": {"cpu": 2}}
     assert found["hbox-definitions", "definitions"] == {

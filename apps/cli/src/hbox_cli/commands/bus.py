@@ -324,21 +324,45 @@ def callout_(
     help="Seed file of user admin [the broker has no users].",
 )
 @click.option(
+    "--ca",
+    envvar="HBOX_NATS_CA",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Authority of the broker's certificate.",
+)
+@click.option(
+    "--certificate", envvar="HBOX_NATS_CERTIFICATE", type=click.Path(path_type=Path, dir_okay=False), help="Client certificate."
+)
+@click.option(
+    "--key", envvar="HBOX_NATS_KEY", type=click.Path(path_type=Path, dir_okay=False), help="Key of the client certificate."
+)
+@click.option(
     "--replicas", type=click.IntRange(1, 5), help="Replicas of each stream [1 for new streams, unchanged for others]."
 )
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(1), default=300.0, show_default=True, help="Seconds to wait for the broker."
 )
 @command_options
-def streams_(_: Context, *, nats_url: str, seed: Path | None, replicas: int | None, timeout_s: float) -> None:
-    """Create missing streams and correct the configuration of existing ones."""
+def streams_(
+    _: Context,
+    *,
+    nats_url: str,
+    seed: Path | None,
+    ca: Path | None,
+    certificate: Path | None,
+    key: Path | None,
+    replicas: int | None,
+    timeout_s: float,
+) -> None:
+    """Create missing streams and correct the configuration of existing ones. The Helm chart does so after each upgrade."""
     from hbox_common.bus import Access, Bus  # noqa: PLC0415
     from hbox_common.bus.users import ADMIN  # noqa: PLC0415
+
+    access = Access(seed=seed, ca=ca, certificate=certificate, key=key)
 
     async def ensure() -> None:
         async with (
             asyncio.timeout(timeout_s),
-            Bus.connect(nats_url, name=ADMIN, instance="streams", access=Access(seed=seed), ensure=False) as bus,
+            Bus.connect(nats_url, name=ADMIN, instance="streams", access=access, ensure=False) as bus,
         ):
             await bus.ensure_streams(replicas=replicas)
 
