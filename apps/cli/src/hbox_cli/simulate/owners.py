@@ -55,7 +55,7 @@ def gangs_by_owner(documents: Sequence[Document], entries: Sequence[PodEntry], k
         if membership.gang is not None:
             found[view.uid] = membership
         elif (ref := membership.unread) is not None:
-            unread.setdefault(ref.words, []).append(view)
+            unread.setdefault(ref.title, []).append(view)
     members: dict[str, list[PodView]] = {}
     for uid, membership in found.items():
         members.setdefault(membership.key, []).append(_with(views[uid], membership))
