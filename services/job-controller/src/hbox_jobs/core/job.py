@@ -105,7 +105,7 @@ class Record:
     owned: bool = False  #: its pods name no PodGroup: `group` is derived from their owners
     owner_uid: str = ""  #: of the object that makes them a gang
     unread: str = ""  #: an owner of its pods that is not read yet, as users write it
-    unread_since: float = 0.0  #: monotonic; 0: none is unread
+    unread_since: float | None = None  #: monotonic; None: none is unread
     default_queue: QueueName = QueueName("")  #: of its namespace, for pods without PodGroup that name none
     pods: dict[PodUid, PodView] = field(default_factory=dict)
     had_pods: bool = False

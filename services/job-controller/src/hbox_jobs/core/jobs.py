@@ -478,12 +478,13 @@ class Jobs:
                 None,
             )
             record.unread = unread.title if unread is not None else "an object"
-            record.unread_since = record.unread_since or now
+            if record.unread_since is None:
+                record.unread_since = now
             if now < record.unread_since + UNREAD_QUIET_S:
                 self._mark(record.key, now, urgent=False)
                 return False
             return True
-        record.unread, record.unread_since = "", 0.0
+        record.unread, record.unread_since = "", None
         new = derived_group(found, record.pods.values())
         record.owner_uid = new.owner.uid if new.owner is not None else ""
         if record.group != new:

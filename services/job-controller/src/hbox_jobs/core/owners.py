@@ -109,7 +109,7 @@ class Owners:
             self._name(pod.uid, _key(pod.namespace, asked[0]))
         match found:
             case InGang():
-                return Membership(found.key, _title(found), found.role, gang=found)
+                return Membership(gang_key(found), _title(found), found.role, gang=found)
             case Unread(ref=ref):
                 key = f"{pod.namespace}/{ref.kind}.{ref.group}/{ref.name}?{ref.uid}"
                 return Membership(key, f"{ref.kind.lower()}/{ref.name}", unread=ref)
@@ -322,7 +322,7 @@ def derived_group(found: InGang, pods: Collection[PodView]) -> GroupView:
         status=_ENQUEUED,
         version=owner.version,
         owner=owner.ref,
-        gang_key=found.key,
+        gang_key=gang_key(found),
         reasons=gang.reasons,
     )
 
@@ -352,6 +352,11 @@ def _of_pod(pod: PodView) -> Owner:
         labels=pod.submitted.labels if pod.submitted is not None else {},
         annotations=pod.submitted.annotations if pod.submitted is not None else {},
     )
+
+
+def gang_key(found: InGang) -> str:
+    """Of its job. An owner that is created again under its name is another gang, and no PodGroup can be called so."""
+    return f"{found.owner.namespace}/owner:{found.id}"
 
 
 def _title(found: InGang) -> str:

@@ -1,0 +1,231 @@
+"""Gangs that follow from the owners of pods, in any order of arrival."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from hbox_common.model import NodeName, PodPhase
+from hbox_common.workloads import Kinds, Owner, OwnerRef, Submitted, read_owner
+from hbox_jobs.core.feedback import Feedback
+from hbox_jobs.core.jobs import UNREAD_QUIET_S, Jobs
+from hbox_jobs.core.owners import Wanted
+from hbox_jobs.core.views import PodView
+
+from .job_world import pod
+
+WALL = 1_800_000_000.0
+PYTORCH = ("kubeflow.org", "PyTorchJob")
+REF = OwnerRef("kubeflow.org/v1", "PyTorchJob", "train", "uid-train")
+
+
+def job(*, workers: int = 3, version: int = 5, uid: str = "uid-train", **meta: Any) -> Owner:
+    spec = {"pytorchReplicaSpecs": {"Worker": {"replicas": workers}}}
+    metadata = {"name": "train", "namespace": "ml", "uid": uid, "resourceVersion": str(version), **meta}
+    return read_owner(
+        Kinds.builtin(), {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": metadata, "spec": spec}
+    )
+
+
+def member(name: str, *, ref: OwnerRef = REF, rv: str = "6", **fields: Any) -> PodView:
+    labels = {"training.kubeflow.org/replica-type": "worker"}
+    submitted = Submitted(f"uid-{name}", "ml", name, ref, labels)
+    return pod(name, rv=rv, submitted=submitted, labels=labels, **fields)
+
+
+def settled(jobs: Jobs, now: float) -> dict[str, tuple[int, int, str]]:
+    """Members, minimum and problem of all jobs, by name."""
+    jobs.take(now, WALL)
+    jobs.validate()
+    return {one.name: (one.members, one.min_member, one.problem) for one in jobs.jobs()}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["owner", "a", "b", "c"])))
+def test_members_form_one_gang_in_any_order_of_arrival(order: tuple[str, ...]) -> None:
+    jobs = Jobs()
+    published: list[tuple[int, int]] = []
+    for at, what in enumerate(order):
+        if what == "owner":
+            jobs.owner(job(), 0.1 * at)
+        else:
+            jobs.pod(member(what), 0.1 * at)
+        batch = jobs.take(0.1 * at, WALL)
+        published += [(one.members, one.min_member) for one in batch.pending if not one.problem]
+        jobs.validate()
+    assert settled(jobs, 1.0) == {"pytorchjob/train": (3, 3, "")}
+    assert all(minimum == 3 for _, minimum in published), "no pod was announced as a job of its own"
+
+
+def test_owner_that_is_not_read_keeps_its_pods_waiting_with_a_reason() -> None:
+    jobs = Jobs()
+    jobs.pod(member("a"), 0.0)
+    assert settled(jobs, 0.0) == {}, "most owners are read a moment later"
+    assert settled(jobs, UNREAD_QUIET_S + 1.0) == {
+        "pytorchjob/train": (1, 1, "OwnerNotRead: PyTorchJob train, which owns its pods, is not read yet")
+    }
+    jobs.owner(job(), 3.0)
+    assert settled(jobs, 3.0) == {"pytorchjob/train": (1, 3, "")}
+
+
+def test_kind_that_cannot_be_read_makes_single_pods_until_it_can() -> None:
+    jobs = Jobs()
+    for name in ("a", "b"):
+        jobs.pod(member(name), 0.0)
+    jobs.place_again(jobs.owners.kind_unreadable(PYTORCH, "HBox may not list pytorchjobs.kubeflow.org"), 0.1)
+    assert settled(jobs, 0.1) == {"a": (1, 1, ""), "b": (1, 1, "")}
+    jobs.pod(member("c"), 0.2)
+    assert set(settled(jobs, 0.2)) == {"a", "b", "c"}
+    jobs.owner(job(), 0.3)
+    jobs.place_again(jobs.owners.kind_readable(PYTORCH), 0.3)
+    assert settled(jobs, 0.3) == {"pytorchjob/train": (3, 3, "")}
+
+
+def test_single_pod_of_an_unreadable_owner_states_why() -> None:
+    jobs = Jobs()
+    jobs.place_again(jobs.owners.kind_unreadable(PYTORCH, "the cluster does not serve pytorchjobs.kubeflow.org"), 0.0)
+    jobs.pod(member("a", shape=pod("x").shape), 0.0)
+    jobs.take(0.0, WALL)
+    record = jobs.record("uid-a")
+    assert record is not None
+    record.held = "too many"
+    assert record.reason == "too many; OwnerNotReadable: the cluster does not serve pytorchjobs.kubeflow.org"
+
+
+def test_known_gang_stays_whole_when_its_kind_cannot_be_read_any_more() -> None:
+    jobs = Jobs()
+    jobs.owner(job(), 0.0)
+    for name in ("a", "b"):
+        jobs.pod(member(name), 0.0)
+    jobs.place_again(jobs.owners.kind_unreadable(PYTORCH, "403"), 0.1)
+    jobs.pod(member("c"), 0.2)
+    assert settled(jobs, 0.2) == {"pytorchjob/train": (3, 3, "")}
+
+
+def test_deleted_owner_keeps_its_gang_until_its_pods_are_gone() -> None:
+    jobs = Jobs()
+    jobs.owner(job(), 0.0)
+    for name in ("a", "b", "c"):
+        jobs.pod(member(name), 0.0)
+    jobs.owner_gone("uid-train")
+    jobs.pod(member("a", rv="7"), 0.1)
+    assert settled(jobs, 0.1) == {"pytorchjob/train": (3, 3, "")}
+    for name in ("a", "b", "c"):
+        jobs.pod_gone(member(name).uid, 0.2)
+    assert settled(jobs, 0.2) == {}
+    assert len(jobs.owners) == 0
+
+
+def test_recreated_owner_is_another_gang() -> None:
+    jobs = Jobs()
+    jobs.owner(job(), 0.0)
+    jobs.pod(member("a"), 0.0)
+    jobs.owner_gone("uid-train")
+    again = OwnerRef(REF.api_version, REF.kind, REF.name, "uid-again")
+    jobs.pod(member("b", ref=again), 0.1)
+    jobs.owner(job(workers=2, uid="uid-again"), 0.1)
+    jobs.take(0.1, WALL)
+    jobs.validate()
+    found = sorted((one.id, one.members, one.min_member) for one in jobs.jobs())
+    assert found == [("uid-again", 1, 2), ("uid-train", 1, 3)], "pods of the former one do not count for it"
+
+
+def proving() -> Jobs:
+    """A gang of two; the watch of PyTorchJobs has delivered version 5, and the pods are newer."""
+    jobs = Jobs(proves_groups=True)
+    jobs.owner(job(workers=2), 0.0)
+    jobs.owners_delivered(PYTORCH, "5")
+    for name in ("a", "b"):
+        jobs.pod(member(name, rv="20"), 0.0)
+    return jobs
+
+
+def test_minimum_raised_while_pods_arrive_never_places_a_part() -> None:
+    jobs = proving()
+    assert [one for one in jobs.take(0.0, WALL).pending if one.members == 2] == []
+    owner = jobs.next_unproven()
+    assert owner is not None
+    assert owner.ref == REF
+    assert jobs.next_unproven() is None, "at most one read of an owner in flight"
+    jobs.owner_read("uid-train", job(workers=4, version=15), 0.1)
+    assert settled(jobs, 0.1) == {"pytorchjob/train": (2, 4, "")}
+    jobs.owner(job(workers=2, version=12), 0.2)
+    assert settled(jobs, 0.2) == {"pytorchjob/train": (2, 4, "")}, "the watch is behind the read"
+
+
+def test_owner_is_read_once_for_all_pods_that_arrived_before() -> None:
+    jobs = proving()
+    jobs.take(0.0, WALL)
+    jobs.next_unproven()
+    jobs.owner_read("uid-train", job(workers=2), 0.1)
+    assert settled(jobs, 0.1) == {"pytorchjob/train": (2, 2, "")}
+    assert jobs.next_unproven() is None
+
+
+def test_failed_read_of_an_owner_keeps_its_gang_waiting_with_a_reason() -> None:
+    jobs = proving()
+    jobs.take(0.0, WALL)
+    jobs.next_unproven()
+    jobs.owner_read_failing("uid-train", "500", 0.1)
+    assert settled(jobs, 0.1) == {"pytorchjob/train": (2, 2, "OwnerNotRead: 500")}
+    jobs.owner_read_failed("uid-train", 0.5)
+    jobs.take(0.5, WALL)
+    assert jobs.next_unproven() is not None
+
+
+def test_gang_that_the_watch_has_reached_needs_no_read() -> None:
+    jobs = proving()
+    jobs.owners_delivered(PYTORCH, "21")
+    assert settled(jobs, 0.0) == {"pytorchjob/train": (2, 2, "")}
+    assert jobs.next_unproven() is None
+
+
+def test_owner_whose_name_belongs_to_another_object_makes_single_pods() -> None:
+    jobs = Jobs()
+    jobs.pod(member("a"), 0.0)
+    (wanted,) = jobs.owners.wanted(PYTORCH)
+    assert wanted == Wanted("ml", REF, 0.0)
+    jobs.place_again(jobs.owners.unreadable(wanted, "PyTorchJob train does not exist"), 0.4)
+    assert settled(jobs, 0.4) == {"a": (1, 1, "")}
+
+
+def test_owner_of_another_namespace_makes_no_gang() -> None:
+    jobs = Jobs()
+    jobs.owner(job(namespace="other"), 0.0)
+    jobs.pod(member("a"), 0.0)
+    assert settled(jobs, 0.0) == {"a": (1, 1, "")}
+
+
+def test_bound_pods_name_the_gang_once_their_owner_is_read() -> None:
+    jobs = Jobs()
+    jobs.pod(member("a", node=NodeName("n"), status="Running"), 0.0)
+    (fact,) = jobs.take(0.0, WALL).facts
+    assert fact.job.startswith("podgroup:"), "the ledger moves no claim to it"
+    jobs.owner(job(), 0.1)
+    facts = jobs.take(1.0, WALL).facts
+    assert [(fact.job, fact.phase) for fact in facts] == [("uid-train", PodPhase.RUNNING)]
+
+
+def test_owner_gets_the_event_and_no_status() -> None:
+    jobs = Jobs()
+    feedback = Feedback(jobs)
+    jobs.owner(job(), 0.0)
+    for name in ("a", "b", "c"):
+        jobs.pod(member(name), 0.0)
+    for record in jobs.take(0.0, WALL).settled:
+        feedback.settled(record, 0.0)
+    assert feedback.statuses(10.0, 10, "2026-01-01T00:00:00Z") == []
+    for name in ("a", "b", "c"):
+        jobs.pod(member(name, rv="8", node=NodeName("n")), 11.0)
+    for record in jobs.take(12.0, WALL).settled:
+        feedback.settled(record, 12.0)
+    found = [(one.kind, one.api_version, one.name, one.reason) for one in feedback.events(20.0, 10)]
+    assert ("PyTorchJob", "kubeflow.org/v1", "train", "Scheduled") in found
+
+
+def test_queue_of_the_namespace_counts_for_pods_that_name_none() -> None:
+    jobs = Jobs()
+    jobs.namespace("ml", {}, 0.0, terminating=False, queue="research")  # type: ignore[arg-type]
+    jobs.pod(pod("a"), 0.0)
+    jobs.pod(pod("b", queue="own"), 0.0)
+    jobs.take(0.0, WALL)
+    assert {one.name: one.queue for one in jobs.jobs()} == {"a": "research", "b": "own"}
