@@ -147,7 +147,7 @@ def test_a_node_shows_what_its_claims_leave() -> None:
     ]
     sick = Verdict(NodeName("n"), Generation(1), True, (2,), "XID 79")
     (item,) = node_items([node, NodeState(NodeName("old"), "u", Generation(2), False, gone=True)], {"n": sick}, claims)
-    assert item["cards"] == {"free": 1, "total": 3, "freePercent": [0, 70, 100]}
+    assert item["cards"] == {"free": 0, "total": 3, "freePercent": [0, 70, 0]}, "no sick card is free"
     assert (item["state"], item["healthy"], item["badCards"], item["reason"]) == ("READY", False, [2], "XID 79")
     assert (item["pods"], item["used"]) == (3, {"cpu": 3000, "pods": 3})
 
@@ -208,3 +208,22 @@ def test_items_of_jobs_have_the_id_of_their_trace() -> None:
 def test_health_of_a_node_names_the_scopes_of_its_verdict(scope: dict[str, Any], text: str) -> None:
     verdict = Verdict(NodeName("n"), Generation(1), **({"healthy": True} | scope))
     assert scopes_text(scopes_item(verdict)) == text
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdict", "free"),
+    [
+        ({}, None, 2),
+        ({"unschedulable": True}, None, 0),
+        ({"ready": False}, None, 0),
+        ({}, Verdict(NodeName("n"), Generation(1), healthy=False, reason="lost"), 0),
+        ({}, Verdict(NodeName("n"), Generation(1), healthy=True, multi_gpu=False), 2),
+    ],
+)
+def test_a_node_that_takes_no_pods_has_no_free_cards(facts: dict[str, Any], verdict: Verdict | None, free: int) -> None:
+    cards = tuple(Card(i, f"u{i}", "A100", 40_960) for i in range(2))
+    node = NodeState(
+        **({"name": NodeName("n"), "uid": "u", "generation": Generation(1), "ready": True, "cards": cards} | facts)
+    )
+    [item] = node_items([node], {"n": verdict} if verdict else {}, [])
+    assert (item["cards"]["free"], item["cards"]["total"]) == (free, 2)

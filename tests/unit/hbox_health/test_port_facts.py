@@ -11,9 +11,9 @@ from .test_facts_in_time import Node
 RAIL = "rail:mlx5_0"
 
 
-def port(node: Node, /, **value: Any) -> None:
+def port(node: Node, /, rail: str = RAIL, **value: Any) -> None:
     state: dict[str, Any] = {"state": "4: ACTIVE", "gbps": 400.0, "best_gbps": 400.0}
-    node.fact(Check.PORTS, RAIL, "port", **(state | value))
+    node.fact(Check.PORTS, rail, "port", **(state | value))
 
 
 def test_a_port_slower_than_the_others_of_its_node_is_isolated_until_it_is_as_fast() -> None:
@@ -60,3 +60,20 @@ def test_counters_that_grew_once_are_no_incident_and_no_flap() -> None:
         port(node)
         node.after(15)
     assert node.verdict().rails_off == ()
+
+
+def test_a_node_without_any_working_port_takes_no_gangs_over_several_nodes_until_one_is_back() -> None:
+    node = Node()
+    ports = ("rail:mlx5_0", "rail:mlx5_1")
+    for rail in ports:
+        port(node, rail)
+    port(node, ports[0], state="1: DOWN")
+    node.after(300)
+    assert (node.verdict().rails_off, node.verdict().multi_node) == (ports[:1], True)
+    port(node, ports[1], state="1: DOWN")
+    node.after(300)
+    assert (node.verdict().rails_off, node.verdict().multi_node) == (ports, False)
+    assert (node.verdict().multi_gpu, node.verdict().node) == (True, True)
+    port(node, ports[1])
+    node.after(700)
+    assert (node.verdict().rails_off, node.verdict().multi_node) == (ports[:1], True)

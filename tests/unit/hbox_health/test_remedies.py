@@ -220,3 +220,27 @@ def test_verbs_that_are_disabled_later_are_withdrawn(world: World) -> None:
     later = World(Policies(verbs=frozenset(), validator=True), world.engine.dump(), now=world.now)
     later.step(Tick())
     assert decided(later) == []
+
+
+def test_an_idle_card_that_no_remedy_of_ours_resets_is_confirmed_and_names_the_next_step() -> None:
+    world = World(Policies(validator=True))
+    world.nodes(40)
+    world.pods(pod("ns/p1", GPU))
+    world.record(reset())
+    assert world.only().state is IncidentState.DRAINING
+    world.pods()
+    assert (world.only().state, world.only().action, world.only().held_by) == (IncidentState.CONFIRMED, "reset", ("remedy",))
+    assert "reset it by hand" in world.only().why
+    world.pods(pod("ns/p1", GPU))
+    assert (world.only().state, "by hand" in world.only().why) == (IncidentState.DRAINING, False)
+
+
+def test_an_idle_node_that_no_remedy_of_ours_reboots_is_confirmed_and_names_the_next_step() -> None:
+    world = World(Policies(validator=True))
+    world.nodes(40)
+    world.pods()
+    world.record(lost())
+    [incident] = world.engine.dump().nodes["n0"].open.values()
+    assert incident.published is not None
+    assert (incident.published.state, incident.published.held_by) == (IncidentState.CONFIRMED, ("remedy",))
+    assert "reboot it by hand" in incident.published.why

@@ -51,14 +51,15 @@ def node_items(
         own = named_claims(node, held[node.name])
         given = allocation_of(own).cards
         verdict = verdicts.get(node.name)
-        free = [free_percent(card, given.get(card.id)) for card in node.cards]
+        usable = [verdict is None or not verdict.marks_unhealthy(card) for card in node.cards]
+        free = [free_percent(card, given.get(card.id)) if well else 0 for card, well in zip(node.cards, usable, strict=True)]
         items.append(
             {
                 "name": node.name,
                 "state": _node_state(node),
                 "pool": pool_of(node.labels),
                 "model": ",".join(sorted({card.model for card in node.cards})),
-                "cards": _cards(node, own, free),
+                "cards": _cards(node, own, free) if _takes_work(node, verdict) else _closed(node, free),
                 "healthy": verdict is None or not verdict.restricts,
                 "health": scopes_item(verdict),
                 "badCards": list(verdict.bad_cards) if verdict else [],
@@ -109,6 +110,18 @@ def _cards(node: NodeState, own: Iterable[Claim], free: list[int]) -> Item:
         return {"free": sum(f == ALL_CORES for f in free), "total": len(node.cards), "freePercent": free}
     left = parts.held(node.allocatable) - sum((parts.held(claim.requests) for claim in own), Fraction(0))
     return {"free": round(float(max(left, Fraction(0))), 2), "total": parts.total, "freePercent": []}
+
+
+def _takes_work(node: NodeState, verdict: Verdict | None) -> bool:
+    return node.ready and not node.unschedulable and (verdict is None or verdict.healthy)
+
+
+def _closed(node: NodeState, free: list[int]) -> Item:
+    """No card of a node that takes no pods is free."""
+    parts = parts_on(node)
+    if parts is None:
+        return {"free": 0, "total": len(node.cards), "freePercent": [0] * len(free)}
+    return {"free": 0, "total": parts.total, "freePercent": []}
 
 
 def _rest_items(rest: NodeRest | None, now: float) -> list[Item]:

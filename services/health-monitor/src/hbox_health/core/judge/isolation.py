@@ -87,11 +87,12 @@ def restrict(site: Site) -> bool:
     else:
         breaker.release(site.name)
     closes = closes or bool(ordered)
+    ports = site.node.counted.ports
     scopes = Scopes(
         tuple(sorted(cards)),
         tuple(sorted(rails)),
         multi_gpu,
-        True,
+        not ports or not rails.issuperset(ports),  # without any adapter only work within the node goes on
         not closes,
         tuple(sorted(set(ids))) if cards or rails or closes or not multi_gpu else (),
         ordered=bool(ordered),

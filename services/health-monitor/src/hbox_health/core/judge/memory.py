@@ -54,6 +54,7 @@ class Open:
     )
     retry_at: float = 0.0  #: a refused remedy is requested again
     ticket: str = ""  #: why only hands help
+    next_step: str = ""  #: what a hand has to do, since no remedy of ours does it
     holders: list[str] = field(default_factory=list)
     validated_from: float = 0.0
     checks: list[str] = field(default_factory=list)  #: results of the check after the last repair

@@ -54,6 +54,7 @@ def act(site: Site, incident: Open, admitted: bool) -> None:
         incident.ticket = f"needed a {course.verb} again within {site.work.policies.repeat_window_s / 86400:.0f} days"
         incident.action = Action.TICKET
     free = idle(site, incident, course.verb)
+    incident.next_step = ""
     if not free or incident.ticket:
         draining = (course.leave is not Leave.NONE and not free) or bool(incident.evicted and not free)
         incident.state = IncidentState.DRAINING if draining and not incident.ticket else IncidentState.CONFIRMED
@@ -63,7 +64,10 @@ def act(site: Site, incident: Open, admitted: bool) -> None:
     if course.verb is Verb.REBOOT and site.work.policies.cordon and not site.node.unschedulable:
         hold(incident, "cordon")  # a pod that is bound meanwhile would end with the node
         return
-    request(site, incident, site.node.parents.get(incident.entity, incident.entity), course.verb)
+    entity = site.node.parents.get(incident.entity, incident.entity)
+    if not request(site, incident, entity, course.verb) and course.verb not in site.work.policies.verbs:
+        incident.state = IncidentState.CONFIRMED
+        incident.next_step = f"no pod uses it: {course.verb} it by hand, since health-monitor's `remedies` has no {course.verb}"
 
 
 def request(site: Site, incident: Open, entity: str, verb: Verb) -> bool:

@@ -107,7 +107,7 @@ class Work:
             evidence=evidence or (before.evidence if before else ()),
             closed=self.now if closed else None,
             held_by=tuple(dict.fromkeys(incident.held_by)) if not closed else (),
-            why=closed or incident.ticket or (worst.why if worst else ""),
+            why=closed or incident.ticket or "; ".join(filter(None, (worst.why if worst else "", incident.next_step))),
             checks=tuple(incident.checks),
         )
         if value != before:
