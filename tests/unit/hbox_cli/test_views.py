@@ -222,8 +222,6 @@ def test_health_of_a_node_names_the_scopes_of_its_verdict(scope: dict[str, Any],
 )
 def test_a_node_that_takes_no_pods_has_no_free_cards(facts: dict[str, Any], verdict: Verdict | None, free: int) -> None:
     cards = tuple(Card(i, f"u{i}", "A100", 40_960) for i in range(2))
-    node = NodeState(
-        **({"name": NodeName("n"), "uid": "u", "generation": Generation(1), "ready": True, "cards": cards} | facts)
-    )
+    node = replace(NodeState(NodeName("n"), "u", Generation(1), ready=True, cards=cards), **facts)
     [item] = node_items([node], {"n": verdict} if verdict else {}, [])
     assert (item["cards"]["free"], item["cards"]["total"]) == (free, 2)
