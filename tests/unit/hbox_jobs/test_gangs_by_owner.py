@@ -123,7 +123,7 @@ def test_recreated_owner_is_another_gang() -> None:
     again = OwnerRef(REF.api_version, REF.kind, REF.name, "uid-again")
     jobs.pod(member("b", ref=again), 0.1)
     jobs.owner(job(workers=2, uid="uid-again"), 0.1)
-    jobs.take(0.1, WALL)
+    jobs.take(1.0, WALL)
     jobs.validate()
     found = sorted((one.id, one.members, one.min_member) for one in jobs.jobs())
     assert found == [("uid-again", 1, 2), ("uid-train", 1, 3)], "pods of the former one do not count for it"
