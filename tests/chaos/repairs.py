@@ -3,6 +3,9 @@
 Cards of emulated nodes break one after the other: some ask for a reset, some fall off the bus. node-remedy of each node repairs them by hooks, two gangs run
 on the cards, and one node is cordoned by hand. Meanwhile random programs of PROGRAMS are killed by SIGKILL. Each fault has to be exactly one incident, which
 closes; each decision is executed at most once; the cordon by hand stays; the gangs run as a whole at the end of each fault.
+
+A repair has no deadline in seconds, since a loaded machine slows it as much as it slows this program. It has to advance: the campaign ends if incidents,
+executions and pods are the same in STILL_ROUNDS successive reads of all of them, or if they change MOST_CHANGES times without an end.
 """
 
 import argparse
@@ -42,16 +45,38 @@ PROGRAMS = ("health-monitor", "binder", "quota-ledger", REMEDY, REMEDY, BROKER)
 SETTINGS = {
     "HBOX_NVML_POLL_S": "0.5", "HBOX_VALIDATED_S": "1", "HBOX_REMEDIES": "reset,reboot", "HBOX_MAX_CORDONED_FRACTION": "1",
 }  # fmt: skip
-#: Each fault is repaired at once, also the third of a node and of a card.
-POLICIES = "{limits: {least: 50, unit_share: 1, window_s: 1}, resets: 1000, reboots: 1000, retry_s: 2}"
+#: Each fault is repaired at once, also the third of a node and of a card, and also beside a gang on other cards of the node, which by default has an hour.
+POLICIES = "{neighbours_s: 1, limits: {least: 50, unit_share: 1, window_s: 1}, resets: 1000, reboots: 1000, retry_s: 2}"
 #: Then the programs are left alone: one that is killed in each of its starts repairs nothing.
 KILLS_OF_A_FAULT = 8
-#: Seconds until a fault has to be repaired, whatever is killed meanwhile.
-REPAIRED_S = 180.0
+#: Reads of the state, ROUND_S apart on an idle machine, in which something has to change. The longest wait by design is a decision's lease of five minutes.
+ROUND_S, STILL_ROUNDS, MOST_CHANGES = 0.2, 1800, 400
+#: Fields of an incident that state no advance.
+UNMOVED = ("at", "evidence")
+
+
+#: Seconds until the supervisor has restarted a program, its pauses included.
+RESTARTED_S = 120.0
 
 
 class Violation(AssertionError):
     pass
+
+
+class Progress:
+    """Counts reads of a state that do not differ from the one before."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._state, self._still, self._changes = what, None, 0, 0
+
+    def observe(self, state: Any) -> None:
+        """Raises Violation."""
+        if state != self._state:
+            self._state, self._still = state, 0
+            self._changes += 1
+        self._still += 1
+        if self._still > STILL_ROUNDS or self._changes > MOST_CHANGES:
+            raise Violation(f"{self._what}: {self._changes} changes, then the same {self._still} times: {self._state}")
 
 
 class World:
@@ -82,7 +107,10 @@ class World:
         for gang in GANGS:
             group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": gang}}
             await self.client.json("POST", PODGROUPS.path(SPACE), body=group | {"spec": {"minMember": 2}})
-        await until(self._gangs_run, "gangs", timeout_s=60)
+        progress = Progress("the start of the gangs")
+        while not (found := await self._gangs_run())[0]:
+            progress.observe(found)
+            await asyncio.sleep(ROUND_S)
 
     async def _cards(self, name: str) -> list[str]:
         done = await asyncio.to_thread(self.platform.hbox, "-o", "json", "node", "show", name)
@@ -129,25 +157,22 @@ class World:
             self.hardware[name].kernel(line)
         else:
             self.hardware[name].card(uuid, recovery_action=1)
-        killing = asyncio.create_task(self._kill(name))
+        ended = asyncio.Event()
+        killing = asyncio.create_task(self._kill(name, ended))
+        progress = Progress(f"the repair of {uuid} on {name}")
         try:
-            async with asyncio.timeout(REPAIRED_S):
-                repaired = False
-                while True:
-                    repaired = repaired or self._repair(name, uuid, done)
-                    new = [one for one in self.incidents() if one["id"] not in before]
-                    if repaired and new and all(one["state"] == "closed" for one in new):
-                        break
-                    await asyncio.sleep(0.1)
-                killing.cancel()
-                await until(self._gangs_run, "both gangs run as a whole", timeout_s=REPAIRED_S)
-        except TimeoutError:
-            raise Violation(
-                f"the fault of {uuid} on {name} is not repaired: {new}, executed {self.executions()[done:]}"
-            ) from None
+            repaired, runs = False, False
+            new: list[dict[str, Any]] = []
+            while not (repaired and runs and new and all(one["state"] == "closed" for one in new)):
+                repaired = repaired or self._repair(name, uuid, done)
+                new = [one for one in self.incidents() if one["id"] not in before]
+                runs, pods = await self._gangs_run()
+                moved = [{key: value for key, value in one.items() if key not in UNMOVED} for one in new]
+                progress.observe((moved, self.executions()[done:], pods, killing.done()))
+                await asyncio.sleep(ROUND_S)
         finally:
-            killing.cancel()
-            await asyncio.gather(killing, return_exceptions=True)
+            ended.set()  # not cancelled: a program that was killed is started again
+            await killing
         expected = ("node", "node-fault") if lost else (f"gpu:{uuid}", "card")
         found = [(one["entity"], one["kind"]) for one in new]
         if found != [expected]:
@@ -164,9 +189,11 @@ class World:
                 return True
         return False
 
-    async def _kill(self, name: str) -> None:
+    async def _kill(self, name: str, ended: asyncio.Event) -> None:
         for _ in range(KILLS_OF_A_FAULT):
             await asyncio.sleep(self.random.uniform(0.2, 1.5))
+            if ended.is_set():
+                return
             program = self.random.choice(PROGRAMS)
             self.kills[program] += 1
             if program == REMEDY:
@@ -182,7 +209,7 @@ class World:
     async def _kill_service(self, program: str) -> None:
         pid = self.platform.pids()[program]
         os.kill(pid, signal.SIGKILL)
-        await until(lambda: self.platform.pids().get(program, pid) != pid, f"another {program}", timeout_s=30)
+        await until(lambda: self.platform.pids().get(program, pid) != pid, f"another {program}", timeout_s=RESTARTED_S)
 
     async def _check(self) -> None:
         twice = [id_ for id_, count in Counter(line[3] for line in self.executions()).items() if count > 1]
@@ -192,9 +219,10 @@ class World:
         if not node["spec"].get("unschedulable") or "hbox.io/cordoned-by" in node["metadata"].get("annotations", {}):
             raise Violation(f"the cordon of {FOREIGN} by hand was touched")
 
-    async def _gangs_run(self) -> bool:
-        """Create missing pods as the gangs' controllers would: all of a gang at once, after its last pod is gone."""
-        pods = [one["metadata"]["name"] for one in (await self.client.json("GET", PODS.path(SPACE)))["items"]]
+    async def _gangs_run(self) -> tuple[bool, list[str]]:
+        """Whether both gangs run as a whole, and their pods. Creates pods as the gangs' controllers would: all of a gang, after its last pod is gone."""
+        found = (await self.client.json("GET", PODS.path(SPACE)))["items"]
+        pods = [one["metadata"]["name"] for one in found]
         for gang in GANGS:
             if not any(name.startswith(gang) for name in pods):
                 for number in range(2):
@@ -203,7 +231,11 @@ class World:
                     body["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "5"
                     await self.client.json("POST", PODS.path(SPACE), body=body)
         running = await placed(self.client, SPACE)
-        return {f"{gang}-{number}" for gang in GANGS for number in range(2)} <= running.keys()
+        states = [
+            f"{one['metadata']['uid']} {one['spec'].get('nodeName')} {one['metadata'].get('deletionTimestamp')}"
+            for one in found
+        ]
+        return {f"{gang}-{number}" for gang in GANGS for number in range(2)} <= running.keys(), states
 
 
 async def campaign(folder: Path, kills: int, seed: int) -> Mapping[str, int]:

@@ -163,6 +163,19 @@ async def test_a_sick_card_of_a_node_without_pods_waits_for_its_reset_only(world
         assert held()[busy] == ()
 
 
+async def test_pods_that_end_while_no_monitor_runs_do_not_delay_a_repair(world: HealthWorld) -> None:
+    agent = Agent(world.nats)
+    await world.show(cards=(card(0),))
+    await world.run_pod("p0", SICK)
+    async with listening(world.bus) as seen:
+        async with world.monitor():
+            await agent.report((SICK, 1))
+            await until(lambda: bool(seen.standing))
+        await world.run_pod("p0", SICK, ends=True)
+        async with world.monitor():
+            await until(lambda: [one[-1].held_by for one in seen.incidents.values()] == [("remedy",)])
+
+
 async def test_cards_that_fall_off_the_bus_are_one_incident_of_their_node(world: HealthWorld) -> None:
     agent = Agent(world.nats)
     await world.show(cards=(card(0), card(1), card(2)))

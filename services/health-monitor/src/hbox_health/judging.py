@@ -154,10 +154,14 @@ class Judging:
         if pods or memory is not None:
             self._step(JobsSeen(node, pods))
 
-    def pods_known(self) -> None:
-        """All claims were passed to `pods`: no other node has pods with cards, so that a sick card there may be reset."""
+    def pods_known(self, holding: Collection[NodeName]) -> None:
+        """All claims were passed to `pods`: no node but `holding` has pods with cards, so that a sick card there may be reset. Pods that ended while no
+        health-monitor ran are forgotten."""
         self._pods_known = True
-        self._without_pods([NodeName(name) for name in self._engine.dump().nodes])
+        nodes = self._engine.dump().nodes
+        for name in [NodeName(name) for name, node in nodes.items() if node.pods and name not in holding]:
+            self._step(JobsSeen(name, ()))
+        self._without_pods([NodeName(name) for name in nodes])
 
     def _without_pods(self, names: Iterable[NodeName]) -> None:
         """Pass on that no pod uses cards of these nodes, if their users are still unknown."""

@@ -48,10 +48,13 @@ _Pods: TypeAlias = tuple[list[Claim], frozenset[JobId]]
 
 class Claims:
     """`changed`: receives a node, its live claims of cards, and which of their jobs are gangs on several nodes, whenever one of these changes. `complete`:
-    called whenever all claims were read."""
+    receives the nodes with claims of cards whenever all claims were read."""
 
     def __init__(
-        self, bus: Bus, changed: Callable[[NodeName, list[Claim], frozenset[JobId]], None], complete: Callable[[], None]
+        self,
+        bus: Bus,
+        changed: Callable[[NodeName, list[Claim], frozenset[JobId]], None],
+        complete: Callable[[frozenset[NodeName]], None],
     ) -> None:
         self._bus, self._changed, self._complete = bus, changed, complete
         self._epoch, self._index = -1, -1
@@ -78,7 +81,7 @@ class Claims:
         for node in {*before, *self._on}:
             if before.get(node) != self._pods(node):
                 self._show(node)
-        self._complete()
+        self._complete(frozenset(self._on))
 
     def on_change(self, change: ClaimsChanged) -> bool:
         """False: changes before it are missing, so that all claims have to be read."""
