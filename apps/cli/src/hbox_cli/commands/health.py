@@ -23,7 +23,7 @@ from ..health.judging import judged, own_rules
 from ..health.orders import order, orders, policy
 from ..output import Column, notify, put
 from ..session import bus_of
-from . import health_backup, health_inject
+from . import health_backup, health_inject, health_nccl
 
 T = TypeVar("T")
 
@@ -34,6 +34,7 @@ def command() -> None:
 
 
 command.add_command(health_inject.command)
+command.add_command(health_nccl.command)
 command.add_command(health_backup.backup_)
 command.add_command(health_backup.restore_)
 
