@@ -45,7 +45,7 @@ PROGRAMS = ("health-monitor", "binder", "quota-ledger", REMEDY, REMEDY, BROKER)
 SETTINGS = {
     "HBOX_NVML_POLL_S": "0.5", "HBOX_VALIDATED_S": "1", "HBOX_REMEDIES": "reset,reboot", "HBOX_MAX_CORDONED_FRACTION": "1",
 }  # fmt: skip
-#: Each fault is repaired at once, also the third of a node and of a card, and also beside a gang on other cards of the node, which by default has an hour.
+#: Each fault is repaired at once: also the third one of a node or a card, and without the hour of notice for jobs on other cards of a node that boots.
 POLICIES = "{neighbours_s: 1, limits: {least: 50, unit_share: 1, window_s: 1}, resets: 1000, reboots: 1000, retry_s: 2}"
 #: Then the programs are left alone: one that is killed in each of its starts repairs nothing.
 KILLS_OF_A_FAULT = 8
