@@ -173,7 +173,14 @@ class Story:
     def _seen_node(self, node: _Node) -> NodeSeen:
         cards, refused = tuple(node.cards) or (f"gpu:{node.name}",), tuple(sorted(node.held_by_plugin))
         return NodeSeen(
-            NodeName(node.name), cards, node.parents, refused, node.unit, node.labels, node.unschedulable, ours=node.ours
+            NodeName(node.name),
+            cards,
+            node.parents,
+            refused,
+            unit=node.unit,
+            labels=node.labels,
+            unschedulable=node.unschedulable,
+            ours=node.ours,
         )
 
     def _pods(self, node: _Node) -> None:
@@ -193,7 +200,7 @@ class Story:
                 job.policy,
                 job.deadline_s,
                 len(job.nodes) > 1,
-                job.pids,
+                pids=job.pids,
             )
             for job in self.jobs.values()
             if node.name in job.nodes
