@@ -1,6 +1,7 @@
 """What node-remedy executes of the decisions about its node, and what it publishes."""
 
 import asyncio
+import os
 import resource
 from dataclasses import replace
 from pathlib import Path
@@ -176,6 +177,62 @@ async def test_a_boot_ends_a_reboot_well_and_another_remedy_badly(world: RemedyW
         end = await world.ended(module)
         assert (end.outcome, end.message) == (Outcome.FAILED, "interrupted: the node has booted")
     assert world.changes.count("systemctl reboot") == 1
+
+
+async def test_a_restart_while_the_node_goes_down_does_not_end_its_reboot(world: RemedyWorld) -> None:
+    reboot, module = decision(Verb.REBOOT), decision(Verb.LOAD_MODULE)
+    async with world.remedy(ON):
+        await world.decides(reboot)
+        await world.called("systemctl reboot")
+    async with world.remedy(ON):  # the kubelet starts it again before the node is down
+        await world.decides(reboot, module)
+        await asyncio.sleep(2)
+        assert [one.outcome for one in await world.observed()] == [Outcome.BEGUN]
+        assert world.changes == ["systemctl reboot"]
+    world.boots("b2")
+    async with world.remedy(ON):
+        assert (await world.ended(reboot)).outcome is Outcome.DONE
+
+
+async def test_a_remedy_that_runs_at_sigterm_ends_and_is_recorded(world: RemedyWorld) -> None:
+    asked = decision(Verb.RESET, CARD)
+    hold = world.holds("nvidia-smi", "--gpu-reset")
+    async with world.remedy(ON) as process:
+        await world.decides(asked)
+        await world.called(OFF_ON[1])
+        process.terminate()
+        await asyncio.sleep(1)
+        hold.unlink()
+        assert (await world.ended(asked)).outcome is Outcome.DONE
+        async with asyncio.timeout(10):
+            await process.wait()
+    assert world.changes == OFF_ON
+
+
+@pytest.mark.parametrize("incident", ["../../etc/cron.d/x", "-x", "a b", "a;reboot", "a\nb", ""])
+async def test_a_decision_with_other_characters_is_ignored(world: RemedyWorld, incident: str) -> None:
+    bad, good = decision(Verb.LOAD_MODULE, incident=incident), decision(Verb.LOAD_MODULE)
+    async with world.remedy(ON):
+        await world.decides(bad, good)
+        assert (await world.ended(good)).outcome is Outcome.DONE
+    assert world.changes == ["modprobe nvidia_peermem"]
+
+
+async def test_a_process_whose_files_hang_refuses_a_reset(world: RemedyWorld) -> None:
+    """As of a process in an uninterruptible call of the driver: a read of its command line does not return."""
+    folder = world.runs(77, "python")
+    (folder / "cmdline").unlink()
+    os.mkfifo(folder / "cmdline")
+    asked = decision(Verb.RESET, CARD)
+    async with world.remedy(ON):
+        await world.decides(asked)
+        end = await world.ended(asked)
+        assert end.outcome is Outcome.REFUSED
+        assert "has not been read for" in end.message
+        module = decision(Verb.LOAD_MODULE)
+        await world.decides(module)
+        assert (await world.ended(module)).outcome is Outcome.DONE
+    assert world.changes == ["modprobe nvidia_peermem"]
 
 
 async def test_an_end_that_was_not_published_is_published_after_the_restart(world: RemedyWorld) -> None:

@@ -6,6 +6,8 @@ interrupted: as failed, or as done if it was the reboot. An end that was not pub
 
 import asyncio
 import logging
+from contextlib import suppress
+from functools import partial
 from typing import NoReturn
 
 from hbox_common.bus import Bus, Delivery
@@ -19,6 +21,7 @@ from hbox_common.runtime import Health
 
 from . import metrics
 from .adapters.commands import Commands
+from .adapters.deadline import within
 from .adapters.journal import Entry, Journal
 from .adapters.machine import Machine
 from .core.admission import exceeded, ignored
@@ -66,6 +69,8 @@ async def end_interrupted(journal: Journal, boot_id: str, commands: Commands) ->
     for entry in journal:
         if entry.ended is not None:
             continue
+        if entry.boot_id == boot_id and entry.decision.verb is Verb.REBOOT and _goes_down(entry):
+            continue
         if entry.boot_id == boot_id:
             restore = tuple(Command(args) for args in entry.restore)
             ended = await restored(failed("interrupted: node-remedy ended"), restore, commands)
@@ -74,6 +79,11 @@ async def end_interrupted(journal: Journal, boot_id: str, commands: Commands) ->
         else:
             ended = failed("interrupted: the node has booted")
         _end(journal, entry.decision, ended)
+
+
+def _goes_down(entry: Entry) -> bool:
+    """Whether a node that has not booted since may still go down."""
+    return 0 <= wall_s() - entry.at < REBOOTS_S
 
 
 async def restored(ended: Ended, restore: tuple[Command, ...], commands: Commands) -> Ended:
@@ -152,7 +162,7 @@ class NodeRemedy:
             self._changed.clear()
             try:
                 await self._publish_ends()
-                for decision in self._decisions:
+                for decision in () if self._reboots() else self._decisions:
                     await self._take(decision)
                     await self._publish_ends()
                 pause_s = READ_S
@@ -164,6 +174,17 @@ class NodeRemedy:
                     await self._changed.wait()
             except TimeoutError:
                 pass
+
+    def _reboots(self) -> bool:
+        """Whether a reboot that an earlier process began is under way; ends it if the node did not go down."""
+        for entry in list(self._journal):
+            if entry.ended is None and entry.decision.verb is Verb.REBOOT:
+                if _goes_down(entry):
+                    return True
+                _end(self._journal, entry.decision, failed(f"the node did not go down within {REBOOTS_S:g} s"))
+                self._unpublished.add(entry.decision.id)
+                self._changed.set()
+        return False
 
     async def _take(self, decision: Decision) -> None:
         """Execute a decision that has no result yet. Raises Unavailable if it has to wait."""
@@ -191,7 +212,20 @@ class NodeRemedy:
             self._settle(decision, refused(str(e)))
             return
         log.warning("%s of %s begins: %s", decision.verb, decision.entity, plan, extra={"decision": decision.id})
-        _end(self._journal, decision, await self._execute(decision, plan))
+        executing = asyncio.ensure_future(self._execute(decision, plan))
+        try:
+            ended = await asyncio.shield(executing)
+        except asyncio.CancelledError:
+            if plan.reboots:  # the node goes down
+                executing.cancel()
+                raise
+            log.warning("the program ends after %s of %s", decision.verb, decision.entity)
+            _end(self._journal, decision, await executing)
+            self._unpublished.add(decision.id)
+            with suppress(Unavailable):
+                await self._publish_ends()
+            raise
+        _end(self._journal, decision, ended)
         self._unpublished.add(decision.id)
 
     def _valid(self, decision: Decision) -> bool:
@@ -244,14 +278,18 @@ class NodeRemedy:
         return failed(f"{step}: {result.why}")
 
     async def _terminate(self, program: str) -> Ended:
-        before = set(await asyncio.to_thread(self._machine.running, program))
-        for pid in before:
-            self._machine.terminate(pid, program)
-        until = monotonic_s() + TERMINATES_S
-        while before & set(await asyncio.to_thread(self._machine.running, program)):
-            if monotonic_s() >= until:
-                return failed(f"{program} did not end within {TERMINATES_S:g} s")
-            await asyncio.sleep(LOOK_S)
+        running = partial(self._machine.running, program)
+        try:
+            before = set(await within(running))
+            for pid in before:
+                await within(partial(self._machine.terminate, pid, program))
+            until = monotonic_s() + TERMINATES_S
+            while before & set(await within(running)):
+                if monotonic_s() >= until:
+                    return failed(f"{program} did not end within {TERMINATES_S:g} s")
+                await asyncio.sleep(LOOK_S)
+        except Unavailable as e:
+            return failed(str(e))
         return Ended(Outcome.DONE)
 
     def _failed_before(self, decision: Decision) -> bool:

@@ -52,6 +52,7 @@ class VerbRule(BaseModel):
 
 class RemedySettings(Settings):
     service: ClassVar[str] = "node-remedy"
+    drain_s: ClassVar[float] = TIMEOUT_S + 30  #: a remedy that runs ends; as the grace period in the chart
 
     node_name: str = Field("", description="Kubernetes name of this node.")
     nats_token: Path | None = Field(

@@ -2,11 +2,14 @@
 
 import asyncio
 import re
+from functools import partial
 
 from hbox_common.clock import monotonic_s
+from hbox_common.errors import Unavailable
 from hbox_common.model.remedy import Decision, Verb
 
 from .adapters.commands import Commands, Result
+from .adapters.deadline import within
 from .adapters.machine import Machine, Process
 from .core.nvidia import IN_USE, Card, compute_instances, creation, gpu_instances, release_of, settings_of
 from .core.plan import Command, Ended, Plan, Step, Terminate, failed, refused
@@ -26,6 +29,12 @@ class Verbs:
 
     async def plan(self, decision: Decision) -> Plan | Ended:
         """The verb's plan; Ended if it cannot begin."""
+        try:
+            return await self._plan(decision)
+        except Unavailable as e:
+            return refused(str(e))
+
+    async def _plan(self, decision: Decision) -> Plan | Ended:
         rule = self._settings.rule(decision.verb)
         if rule.hook:
             return Plan((Command(rule.hook, rule.timeout_s),), reboots=decision.verb is Verb.REBOOT)
@@ -44,7 +53,7 @@ class Verbs:
                 return await self._restart_device_plugin()
 
     async def _reset(self, entity: str, timeout_s: float) -> Plan | Ended:
-        cards = await asyncio.to_thread(self._machine.cards)
+        cards = await within(self._machine.cards)
         card = next((card for card in cards if f"gpu:{card.uuid}" == entity), None)
         if card is None:
             return failed(f"the driver does not reach {entity}")
@@ -90,7 +99,7 @@ class Verbs:
         """Processes that have the card open: those that are not stopped for a reset, and those that are."""
         until = monotonic_s() + HOLDERS_S
         while True:
-            holders = await asyncio.to_thread(self._machine.holders, card)
+            holders = await within(partial(self._machine.holders, card))
             ours = [
                 one
                 for one in holders
@@ -102,9 +111,9 @@ class Verbs:
             await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _restart_fabric_manager(self, timeout_s: float) -> Plan | Ended:
-        if not await asyncio.to_thread(self._machine.has_switches):
+        if not await within(self._machine.has_switches):
             return refused("the node has no NVSwitch")
-        driver = await asyncio.to_thread(self._machine.driver)
+        driver = await within(self._machine.driver)
         asked = await self._commands.run(Command(("nv-fabricmanager", "--version"), ASK_S))
         if not driver or not asked.good or release_of(asked.output) != driver:
             return refused(
@@ -119,7 +128,7 @@ class Verbs:
 
     async def _acs_off(self) -> Plan | Ended:
         steps: list[Command] = []
-        for bridge in await asyncio.to_thread(self._machine.bridges):
+        for bridge in await within(self._machine.bridges):
             asked = await self._commands.run(Command(("setpci", "-s", bridge, ACS_CONTROL), ASK_S))
             if asked.status is None:
                 return failed(asked.why)
@@ -130,7 +139,7 @@ class Verbs:
 
     async def _restart_device_plugin(self) -> Plan | Ended:
         program = self._settings.device_plugin
-        running = await asyncio.to_thread(self._machine.running, program)
+        running = await within(partial(self._machine.running, program))
         return Plan((Terminate(program),)) if running else failed(f"{program} does not run")
 
     async def _smi(self, card: Card, *args: str, mig: bool = False) -> Result:

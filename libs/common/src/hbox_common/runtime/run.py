@@ -101,18 +101,19 @@ class LongLived:
 
 
 async def _serve(service: str, settings: S, run: Callable[[S, Health], Awaitable[None]]) -> int:
+    drain_s = settings.drain_s or DRAIN_S
     health = Health(service, remarks={"devices": AGREEMENT.trouble})
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     work: asyncio.Future[None]
 
     def abandon() -> None:
-        log.critical("%s did not drain within %s s", service, DRAIN_S)
+        log.critical("%s did not drain within %s s", service, drain_s)
         os._exit(EXIT_FAILED)
 
     def stop() -> None:
         if not stopping.is_set():
-            loop.call_later(DRAIN_S, abandon)
+            loop.call_later(drain_s, abandon)
         stopping.set()
         work.cancel()
 

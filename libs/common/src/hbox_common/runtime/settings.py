@@ -36,6 +36,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="HBOX_", extra="forbid", frozen=True, env_ignore_empty=True)
 
     service: ClassVar[str] = ""
+    drain_s: ClassVar[float] = 0.0  #: seconds from SIGTERM until a process that has not ended is abandoned; 0: `run.DRAIN_S`
 
     nats_url: str = Field(
         "nats://127.0.0.1:4222", description="Address of the NATS broker; separate several addresses with commas."

@@ -1,10 +1,14 @@
 """Whether a decision is executed on this node now."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hbox_common.events import RemediesDecided
 from hbox_common.model.remedy import Decision
+
+#: Both reach commands, their environment or names of files.
+_INCIDENT, _ENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"), re.compile(r"[A-Za-z0-9][A-Za-z0-9:._/-]{0,255}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,8 @@ def ignored(decided: RemediesDecided, decision: Decision, *, node: str, boot_id:
         return "foreign-node"
     if not boot_id or decided.boot_id != boot_id:
         return "other-boot"
+    if not _INCIDENT.fullmatch(decision.incident) or not _ENTITY.fullmatch(decision.entity):
+        return "malformed"
     return "expired" if now >= decision.expires else ""
 
 
