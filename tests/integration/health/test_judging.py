@@ -19,7 +19,7 @@ from hbox_common.model.healthorder import HealthOrder
 from hbox_common.model.sickhardware import SickPolicy
 from hbox_health import judging, metrics
 from hbox_health.adapters.incidentstore import IncidentStore
-from hbox_health.core.judge import courses
+from hbox_health.core.judge import courses, facts
 from hbox_health.core.judge.memory import Memory
 from hbox_health.judging import Judging
 
@@ -294,6 +294,23 @@ async def test_a_port_of_more_than_three_nodes_of_a_leaf_group_is_one_incident(w
         await until(lambda: any(one[-1].entity == "switch:lg1" for one in seen.incidents.values()))
         await until(lambda: all(one[-1].state is IncidentState.CLOSED for one in seen.incidents.values() if one[-1].node))
         assert not world.decisions
+
+
+async def test_a_node_whose_nvml_does_not_start_takes_no_work_until_it_does(
+    world: HealthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "INIT_S", 0.5)
+    agent, both = Agent(world.nats), ("GPU-0", "GPU-1")
+    await world.show(cards=(card(0), card(1)))
+    async with listening(world.bus) as seen, world.monitor(recover_after_s=0):
+        problem = {"init": 9, "problem": "driver not loaded", "inventory": both}
+        await agent.send(agent.fact("node", Check.NVML, "cards", **problem))
+        await until(lambda: bool(seen.verdicts) and not seen.verdicts[-1].healthy)
+        [incident] = [one[-1] for one in seen.incidents.values()]
+        assert (incident.entity, incident.code, incident.action, incident.blame) == ("node", "init-9", "cordon", "software")
+        await agent.send(agent.fact("node", Check.NVML, "cards", problem="it ended", inventory=both))
+        await until(lambda: seen.verdicts[-1].healthy)
+        assert seen.incidents[incident.id][-1].state is IncidentState.CLOSED
 
 
 async def test_only_what_changed_is_written(world: HealthWorld, monkeypatch: pytest.MonkeyPatch) -> None:
