@@ -1,5 +1,5 @@
-"""Faults of nodes that are no card's, on a running platform: ports go down and gangs over several nodes leave, and an agent falls silent. The nodes' agents read
-the hardware of emulated H100 boxes."""
+"""Faults of nodes that are no card's, on a running platform: ports go down and gangs over several nodes leave, and an agent falls silent. Agents of
+emulated H100 boxes read the hardware."""
 
 import asyncio
 import json
