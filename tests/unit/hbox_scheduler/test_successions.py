@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hbox_common.events import PlanAnswer
-from hbox_common.model import Index, Job, JobId, MissingPods, PodUid, RefusalReason
+from hbox_common.model import Job, JobId, MissingPods, PodUid, RefusalReason
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
+from hbox_scheduler.core.steps.successions import FADES_S
 
 OWNER = "owner-of-web"
 
@@ -77,6 +78,9 @@ def test_place_is_released_when_the_controller_needs_no_pod() -> None:
     ends(simulation, "web-a")
     simulation.run()
     simulation.scheduler.on_missing([MissingPods(OWNER, 0)])
+    simulation.run()
+    assert "old" not in placed(simulation), "the message about the new pod may come later"
+    simulation.now += FADES_S
     simulation.run()
     assert "old" in placed(simulation)
 
@@ -149,10 +153,8 @@ def test_refused_plan_of_a_successor_keeps_the_place() -> None:
     out = simulation.scheduler.cycle(simulation.now)
     (plan,) = out.plans
     assert plan.job == "web-c"
-    answer = PlanAnswer(
-        plan=plan.id, job=plan.job, committed=False, reason=RefusalReason.CARD_TAKEN, refresh=Index(0), message="x"
-    )
     scheduler = simulation.scheduler
+    answer = PlanAnswer(plan=plan.id, job=plan.job, committed=False, reason=RefusalReason.CARD_TAKEN, message="x")
     scheduler.on_answers(epoch=scheduler.epoch, index=scheduler.index, answers=[answer], now=simulation.now)
     simulation.run()
     assert "web-c" in placed(simulation)

@@ -109,6 +109,8 @@ class Announcer:
                 self._behind.set()
                 for shard, left in batch.groups_left:
                     await self._publish(JobsPending(jobs=(), groups=(left,)), [shard])
+                if batch.missing:  # before the facts about the pods that ended
+                    await self._publish(JobsPending(jobs=(), missing=batch.missing))
                 if batch.facts or batch.withdrawn or batch.left:
                     if publishing is not None:
                         await publishing  # while the broker is away, the rest gathers in the core
@@ -283,6 +285,7 @@ def _of_shard(asked: JobsAsked, jobs: Jobs, shard: str, page: Callable[..., Jobs
         wanted += [page(terms=some) for some in _some(terms_of(job) for job in own(jobs.jobs()) if job.tasks)]
     if asked.jobs:
         wanted += [page(groups=some) for some in _some(own(jobs.admission.all()))]
+        wanted += [page(missing=some) for some in _some(jobs.successions.all())]
     return wanted or ([page()] if jobs.routing.shards.several else [])  # that there is such a shard
 
 

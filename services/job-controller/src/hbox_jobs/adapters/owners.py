@@ -19,11 +19,13 @@ from hbox_common.kube import Delta, Informer, KubeClient, Resource
 from hbox_common.kube.status import NotAllowed, NotServed
 from hbox_common.pacing import backoff_s
 from hbox_common.workloads import Kind, Kinds, Owner, read_owner
+from hbox_common.workloads.refs import group_of
 
 from .. import metrics
 from ..core.intake import Turns
 from ..core.jobs import Jobs
 from ..core.owners import READ_AFTER_S, GroupKind, Wanted
+from ..core.successions import declared_pods
 
 log = logging.getLogger(__name__)
 
@@ -210,6 +212,9 @@ class OwnerWatch:
 
     def _owner(self, api_version: str, kind: str, thing: OwnerObject) -> Owner:
         meta = msgspec.to_builtins(thing.metadata)
+        deleting = meta.get("deletionTimestamp") is not None
+        wanted = None if deleting else declared_pods(group_of(api_version), kind, thing.spec)
+        self._jobs.successions.declare(thing.metadata.uid, wanted)
         return read_owner(self._kinds, {"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": thing.spec})
 
     # --- single owners

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hbox_common.model import GroupState, Job, JobId, Neighbour, PodFact, PodPhase
+from hbox_common.model import GroupState, Job, JobId, MissingPods, Neighbour, PodFact, PodPhase
 
 from .job import Record
 from .views import PodStatus
@@ -34,3 +34,4 @@ class Batch:
     )  #: of jobs above, where there are several; all are told of those not named
     left: tuple[tuple[str, JobId, int], ...] = ()  #: of jobs that went to another shard: the one that they left, with revisions
     groups_left: tuple[tuple[str, GroupState], ...] = ()  #: the same of PodGroups
+    missing: tuple[MissingPods, ...] = ()  #: of workloads whose number of missing pods changed

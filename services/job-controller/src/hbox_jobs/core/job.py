@@ -325,9 +325,10 @@ def job_of(
     terminating: bool = False,
     revision: int = 0,
     ceiling: int = INT32_MAX,
+    succession: str = "",
 ) -> Job:
     """The current job, with this revision. `classes`: values of the PriorityClasses, by name; `trace`: returns the trace context of a job; `terminating`: its
-    namespace is being deleted; `ceiling`: see `counted`. Sets `record.problem_reason` and `record.provisioning`."""
+    namespace is being deleted; `ceiling`: see `counted`; `succession`: of its pods. Sets `record.problem_reason` and `record.provisioning`."""
     group = record.group
     priority, priority_class, problem = _priority(record, tally, classes)
     reason = PRIORITY_CLASS_NOT_FOUND if problem else INVALID_SPEC
@@ -375,6 +376,7 @@ def job_of(
         sub_gangs=group.sub_gangs if group else (),
         min_task_member=dict(group.min_task_member) if group else {},
         standing=_standing(record),
+        succession=succession,
     )
 
 

@@ -72,6 +72,7 @@ from .phasequeue import PhaseQueue
 from .phases import phase_of
 from .routing import Routing
 from .stuck import stuck_text
+from .successions import Successions
 from .views import GroupView, PodView, content
 from .volumes import Volumes
 from .waits import Waits
@@ -133,6 +134,7 @@ class Jobs:
         self._lazy_s, self._publish_after_s, self._trace = lazy_s, publish_after_s, trace
         self._pods: dict[PodUid, PodView] = {}
         self.owners = Owners(kinds if kinds is not None else Kinds.builtin(), self._pods.get)
+        self.successions = Successions()
         self._owners_at: dict[GroupKind, int] = {}  #: by kind, the resourceVersion up to which all changes are known
         self._pods_at = 0  #: the highest resourceVersion of a pod
         self._proven: dict[str, int] = {}  #: by uid of an owner: `_pods_at` at the start of its last read
@@ -228,6 +230,8 @@ class Jobs:
         if old is not None and old.key != new.key:
             self._leave(old, now)
         record = self._join(new, now) if new.ours else None
+        if new.submitted is not None and new.ours:
+            self._succeed(new)
         if new.group and not new.ours and (old is None or old.key != new.key):
             self._strangers.setdefault(new.key, {})[new.uid] = None
             self._mark(new.key, now, urgent=False)
@@ -249,6 +253,13 @@ class Jobs:
                 self._derive(record, now)
             self._mark_for(record, old, new, now)
         return new
+
+    def _succession(self, record: Record) -> str:
+        pod = next(iter(record.pods.values()), None)
+        return self.owners.succession_of(pod) if pod is not None and pod.submitted is not None and not pod.group else ""
+
+    def _succeed(self, pod: PodView) -> None:
+        self.successions.pod(pod, "" if pod.group else self.owners.succession_of(pod))
 
     def _add_neighbour(self, new: PodView, old: PodView | None, record: Record | None) -> None:
         """Record what other pods' placement depends on, for a pod that has, or may get, a place. Other pods are not published: computing, sending and storing
@@ -275,6 +286,7 @@ class Jobs:
         if old is None:
             return None
         self.owners.pod_gone(old)
+        self.successions.gone(uid)
         self.neighbours.gone(old)
         if old.volumes:
             self._release_volumes(old)
@@ -391,6 +403,7 @@ class Jobs:
     def owner_gone(self, uid: str) -> None:
         """The owner was deleted. Its pods end with it, or lose their owner reference; until then they stay its gang."""
         self.owners.gone(uid)
+        self.successions.declare(uid, None)
 
     def owners_delivered(self, kind: GroupKind, resource_version: str) -> None:
         """The watch of the kind has delivered all changes up to this resourceVersion."""
@@ -404,6 +417,7 @@ class Jobs:
                 continue
             member = self.owners.place(old, now)
             new = _as_member(old, member)
+            self._succeed(new)
             if member == old.member:
                 self._pods[uid] = new
                 if (record := self._records.get(new.key)) is not None:
@@ -792,6 +806,8 @@ class Jobs:
         """When `take` has something: minus infinity for at once, None where nothing is marked."""
         if self._urgent or self._disowned or self.neighbours.due or self.neighbours.namespaces.due or self._classes_changed:
             return float("-inf")
+        if self.successions.due:
+            return float("-inf")
         lazy = next(iter(self._lazy.values()), None)
         if not self._facts:
             return lazy
@@ -863,6 +879,7 @@ class Jobs:
             shards=self._batch_shards,
             left=tuple(self._left),
             groups_left=tuple(self._groups_left),
+            missing=self.successions.take(),
         )
 
     def _computed(self, key: str) -> None:
@@ -921,6 +938,7 @@ class Jobs:
             terminating=record.namespace in self._terminating,
             revision=revision,
             ceiling=self._ceiling(record.namespace),
+            succession=self._succession(record),
         )
         if old is not None and old.id != new.id:
             self._end(record, old, withdrawn, tally, wall)

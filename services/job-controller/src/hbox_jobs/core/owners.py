@@ -31,10 +31,14 @@ from hbox_common.workloads import (
 from hbox_common.workloads.owner import HIGHEST_TIER, MODE
 
 from .membership import Membership
+from .successions import NOT_REPLACED
 from .views import GroupPhase, GroupStatus, GroupView, PodStatus, PodView
 
 #: Seconds after which an owner that no watch delivered is read by itself.
 READ_AFTER_S = 0.3
+
+#: Owners between a pod and its topmost owner.
+STEPS = 16
 
 #: API group and kind.
 GroupKind = tuple[str, str]
@@ -160,6 +164,20 @@ class Owners:
         self.named[kind] = None
         self._wanted.setdefault(kind, {}).setdefault(key, Wanted(namespace, ref, now))
         return None
+
+    def succession_of(self, pod: PodView) -> str:
+        """The uid of its topmost known owner, whose controller replaces the pod; empty if none does."""
+        ref = pod.submitted.controller if pod.submitted is not None else None
+        top = ""
+        for _ in range(STEPS):
+            if ref is None or (owner := self._owners.get(ref.uid)) is None or owner.namespace != pod.namespace:
+                break
+            if owner.ref.group in NOT_REPLACED:
+                return ""
+            top, ref = owner.ref.uid, owner.parent
+            if ref is not None and group_kind(ref) == _POD and (below := self._pod(PodUid(ref.uid))) is not None:
+                ref = below.submitted.controller if below.submitted is not None else None
+        return top
 
     # --- owners
 

@@ -27,6 +27,8 @@ from .nominations import Nominations
 
 #: Maximum number of reserved places of one succession.
 MOST = 256
+#: Seconds for which a created pod still counts as missing: the message about its job may come later than the one about its owner.
+FADES_S = 2.0
 #: Maximum number of successions that one cycle tries; the next cycle tries the others.
 TRIED = 16
 
@@ -55,6 +57,8 @@ class Successions:
         self._nominations = nominations
         self._places: dict[str, list[LeftPlace]] = {}
         self._missing: dict[str, int] = {}
+        #: former numbers of missing pods, and until when they count; None: the next cycle sets it
+        self._faded: dict[str, tuple[int, float | None]] = {}
         self._jobs: defaultdict[str, dict[JobId, None]] = defaultdict(dict)  #: known jobs by succession
         self._of: dict[JobId, str] = {}  #: succession of each single pod that waits or has a place
         self._due: dict[str, None] = {}  #: successions to try in the next cycle
@@ -86,6 +90,8 @@ class Successions:
     def missing(self, states: Iterable[MissingPods]) -> None:
         """Set how many pods these controllers are about to create."""
         for state in states:
+            if (before := self._missing.get(state.succession, 0)) > state.pods:
+                self._faded[state.succession] = max(before, self._faded.get(state.succession, (0, None))[0]), None
             if state.pods > 0:
                 self._missing[state.succession] = state.pods
             else:
@@ -101,7 +107,7 @@ class Successions:
     def ended(self, booking: Booking, claim: Claim, now: float) -> None:
         """The claim of this booking ended, and the booking is removed: reserve the place if a successor is expected."""
         succession = self._of.pop(booking.job, "") or booking.job.partition(".")[0]
-        if succession not in self._jobs and succession not in self._missing:
+        if not (succession in self._jobs or succession in self._missing or succession in self._faded):
             return
         if claim.reason == f"its pod is {PodPhase.SUCCEEDED}" or booking.pod in self._nominations:
             return
@@ -123,18 +129,22 @@ class Successions:
 
     def begin(self, now: float) -> None:
         """Release places without successors, and free those that are tried in this cycle. `finish` must follow."""
+        for succession, (pods, until) in list(self._faded.items()):
+            if until is None:
+                self._faded[succession] = pods, now + FADES_S
+            elif until <= now:
+                del self._faded[succession]
         if not self._places:
             return
         for succession, places in list(self._places.items()):
-            if self._queue.precedes(_ahead_of(-places[0].booking.priority)):
+            if self._is_active(succession) or self._queue.precedes(_ahead_of(-places[0].booking.priority)):
                 self._due[succession] = None
-            if succession in self._due or any(left.until <= now for left in places):
-                wanted = self._wanted(succession)
-                places[:] = [left for left in places if left.until > now or self._release(left)]
-                while len(places) > wanted:
-                    self._release(places.pop())
-                if not places:
-                    del self._places[succession]
+            wanted = self._wanted(succession)
+            places[:] = [left for left in places if left.until > now or self._release(left)]
+            while len(places) > wanted:
+                self._release(places.pop())
+            if not places:
+                del self._places[succession]
         self._due = {succession: None for succession in self._due if succession in self._places}
         for succession in list(self._due)[:TRIED]:
             self._suspended[succession] = self._places.pop(succession)
@@ -193,6 +203,8 @@ class Successions:
     def next_at(self) -> list[float]:
         """When the next place is released; at once if successions are left to try."""
         times = [left.until for places in self._places.values() for left in places]
+        if self._places:
+            times += [until if until is not None else float("-inf") for _, until in self._faded.values()]
         return [float("-inf")] if self._due else [min(times)] if times else []
 
     # --- details
@@ -208,12 +220,17 @@ class Successions:
                     entries.append(entry)
         return sorted(entries, key=attrgetter("order"))
 
+    def _is_active(self, succession: str) -> bool:
+        """Whether a job of the succession is active, such as after a refused plan."""
+        entries = map(self._queue.entries.get, self._jobs.get(succession, ()))
+        return any(entry is not None and entry.state is JobState.ACTIVE for entry in entries)
+
     def _blocked(self, entry: Entry) -> bool:
         return bool(entry.problem() or self._queues.refusal(entry.job.queue, cards=any(task.cards for task in entry.tasks)))
 
     def _wanted(self, succession: str) -> int:
         """Pods that wait for places or are about to be created."""
-        wanted = self._missing.get(succession, 0)
+        wanted = max(self._missing.get(succession, 0), self._faded.get(succession, (0, None))[0])
         for job in self._jobs.get(succession, ()):
             entry = self._queue.entries.get(job)
             if entry is not None and entry.state is not JobState.NOMINATED:
@@ -221,10 +238,18 @@ class Successions:
         return wanted
 
     def _take(self, succession: str, plan: Plan) -> list[LeftPlace]:
-        """The places that the plan uses up: those on its nodes first."""
+        """The places that the plan uses up: those on its nodes and cards first."""
         places, taken = self._suspended[succession], []
         for one in plan.placements:
-            here = next((left for left in places if left.booking.node == one.node), places[0] if places else None)
+            cards = {piece.card for piece in one.slices}
+            here = max(
+                places,
+                key=lambda left, node=one.node, cards=cards: (  # type: ignore[misc]
+                    left.booking.node == node,
+                    len(cards & {piece.card for piece in left.booking.slices}),
+                ),
+                default=None,
+            )
             if here is not None:
                 places.remove(here)
                 taken.append(here)

@@ -1,0 +1,123 @@
+"""Pods that controllers replace, and how many of them are missing (ADR 120).
+
+A succession is the topmost known owner of a pod, by uid. The scheduler keeps the place of a pod that ends for the next pod of its succession, as long as pods
+are waiting or missing. Missing are pods that the owner declares and that do not exist, from the end of one of its pods on: while a workload starts, nothing is
+published. Only owners that declare a number of pods that run for ever have missing pods; a training job that has ended declares pods, too, and needs none.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from hbox_common.model import MissingPods, PodUid
+
+from .views import PodView
+
+#: API groups whose pods end by themselves: the next pod of a Job is new work, and waits for its turn.
+NOT_REPLACED = frozenset({"batch", "sparkoperator.k8s.io"})
+
+_SERVED = {"Deployment": "apps", "StatefulSet": "apps", "ReplicaSet": "apps", "LeaderWorkerSet": "leaderworkerset.x-k8s.io"}
+
+
+def declared_pods(group: str, kind: str, spec: object) -> int | None:
+    """How many pods the object wants to run; None if it does not say, or its pods end by themselves."""
+    if _SERVED.get(kind) != group or not isinstance(spec, Mapping):
+        return None
+    replicas = _count(spec.get("replicas", 1))
+    if kind != "LeaderWorkerSet" or replicas is None:
+        return replicas
+    template: Any = spec.get("leaderWorkerTemplate")
+    size = _count(template.get("size", 1)) if isinstance(template, Mapping) else None
+    return None if size is None else replicas * size
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < 2**20 else None
+
+
+class Successions:
+    """One writer."""
+
+    def __init__(self) -> None:
+        self._declared: dict[str, int] = {}
+        self._live: dict[str, set[PodUid]] = {}
+        self._of: dict[PodUid, str] = {}
+        #: pods that ended since the last `take` and were missing then: their successors may exist by now, but the place is lost if nothing is published
+        self._lost: Counter[str] = Counter()
+        self._losing: set[str] = set()  #: of which a pod ended, until none is missing
+        self._changed: dict[str, None] = {}
+        self._published: dict[str, int] = {}
+
+    def declare(self, uid: str, pods: int | None) -> None:
+        """The owner wants so many pods to run; None: it does not say, or is being deleted."""
+        if pods is None:
+            self._declared.pop(uid, None)
+        else:
+            self._declared[uid] = pods
+        if uid in self._losing:
+            self._changed[uid] = None
+
+    def pod(self, pod: PodView, succession: str) -> None:
+        """A pod was listed, added or modified."""
+        if (before := self._of.get(pod.uid, "")) and before != succession:
+            self._leave(pod.uid)  # its owner's owner became known
+        if not succession:
+            return
+        if pod.live or pod.gated:
+            if pod.uid not in self._of:
+                self._of[pod.uid] = succession
+                self._live.setdefault(succession, set()).add(pod.uid)
+                if succession in self._losing:
+                    self._changed[succession] = None
+        else:
+            self.gone(pod.uid)
+
+    def gone(self, uid: PodUid) -> None:
+        """The pod ended, is terminating, or is absent."""
+        succession = self._leave(uid)
+        if self._missing(succession) > 0:
+            self._lost[succession] += 1
+            self._losing.add(succession)
+            self._changed[succession] = None
+
+    def _leave(self, uid: PodUid) -> str:
+        succession = self._of.pop(uid, "")
+        if succession:
+            live = self._live[succession]
+            live.discard(uid)
+            if not live:
+                del self._live[succession]
+        return succession
+
+    @property
+    def due(self) -> bool:
+        """Whether `take` has something."""
+        return bool(self._changed)
+
+    def take(self) -> tuple[MissingPods, ...]:
+        """Numbers of missing pods that differ from the published ones."""
+        changed = []
+        due, self._changed = self._changed, {}
+        lost, self._lost = self._lost, Counter()
+        for succession in due:
+            missing = self._missing(succession)
+            if missing < lost[succession]:
+                missing = lost[succession]
+                self._changed[succession] = None  # the next message says how many are missing now
+            elif missing == 0:
+                self._losing.discard(succession)
+            if self._published.get(succession, 0) != missing:
+                changed.append(MissingPods(succession, missing))
+                if missing:
+                    self._published[succession] = missing
+                else:
+                    del self._published[succession]
+        return tuple(changed)
+
+    def all(self) -> tuple[MissingPods, ...]:
+        """All published numbers that are not 0."""
+        return tuple(MissingPods(succession, pods) for succession, pods in self._published.items())
+
+    def _missing(self, succession: str) -> int:
+        declared = self._declared.get(succession, 0)
+        return max(0, declared - len(self._live.get(succession, ())))

@@ -1,0 +1,150 @@
+"""Rollouts on a cluster without an idle card, while jobs of the same queue and priority wait: each new pod gets the place that an old one left.
+
+Controllers of `tests/owner_controllers.py` replace the pods. The jobs that wait are older than every new pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from hbox_common.kube import EVENTS, NODES, PODS, KubeClient
+
+from .. import waiting
+from ..owner_controllers import Controllers, is_ready
+from ..owners import MIN_MEMBER, Json, create, deployment, install, leader_worker_set, patch, placed_of, stateful_set
+from .platform_world import Up, up
+from .traced_jobs import node, pod
+
+pytestmark = pytest.mark.e2e
+
+SPACE = "default"
+CARDS = 8
+#: Jobs that wait for a card.
+WAITING = 3
+#: Rollouts of each kind of workload and strategy.
+TIMES = 3
+#: A rolling update of four pods takes a second here, if nothing waits.
+ROLLED_S = 60.0
+
+
+@asynccontextmanager
+async def cluster(tmp_path: Path) -> AsyncIterator[tuple[Up, KubeClient]]:
+    """The platform, one node of CARDS cards, and the controllers."""
+    with up(tmp_path / "state") as running:
+        async with (
+            KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client,
+            asyncio.TaskGroup() as group,
+        ):
+            await install(client, "Deployment", "ReplicaSet", "StatefulSet", "LeaderWorkerSet")
+            await client.json("POST", NODES.path(), body=node("n0"))
+            task = group.create_task(
+                Controllers(client, SPACE, ("LeaderWorkerSet", "Deployment", "ReplicaSet", "StatefulSet")).run()
+            )
+            try:
+                yield running, client
+            finally:
+                task.cancel()
+        assert running.json("audit")["faults"] == []
+
+
+async def fill(client: KubeClient, name: str, pods: int) -> None:
+    """The workload runs, other pods have all other cards, and WAITING more wait."""
+
+    async def placed(prefix: str, count: int) -> None:
+        async def there() -> bool:
+            return len(await placed_of(client, SPACE, prefix)) == count
+
+        await waiting.until(there, f"{count} placed pods of {prefix}", timeout_s=60)
+
+    await placed(name, pods)
+    for number in range(CARDS - pods + WAITING):
+        await client.json("POST", PODS.path(SPACE), body=pod(f"rival-{number}"))
+    await placed("rival", CARDS - pods)
+
+
+async def roll(client: KubeClient, kind: str, name: str, pods: int, number: int) -> None:
+    """A new revision; returns when all pods are of it and ready."""
+    template = {"metadata": {"annotations": {"revision": str(number)}}}
+    body = {"leaderWorkerTemplate": {"workerTemplate": template}} if kind == "LeaderWorkerSet" else {"template": template}
+    await patch(client, kind, SPACE, name, {"spec": body})
+
+    async def rolled() -> bool:
+        found: list[Json] = (await client.json("GET", PODS.path(SPACE)))["items"]
+        mine = [one for one in found if one["metadata"]["name"].startswith(f"{name}-")]
+        return len(mine) == pods and all(
+            one["metadata"].get("annotations", {}).get("revision") == str(number) and is_ready(one) for one in mine
+        )
+
+    try:
+        await waiting.until(rolled, f"rollout {number} of {name}", timeout_s=ROLLED_S)
+    except AssertionError as e:
+        found = (await client.json("GET", PODS.path(SPACE)))["items"]
+        lines = [
+            f"{one['metadata']['name']} {one['spec'].get('nodeName', '-')} {one['metadata'].get('annotations', {}).get('revision')}"
+            for one in found
+        ]
+        raise AssertionError(f"{e}: {lines}") from None
+
+
+ROLLOUTS = {
+    "without-surge": {"maxSurge": 0, "maxUnavailable": 1},
+    "with-surge": {"maxSurge": 1, "maxUnavailable": 1},
+}
+
+
+@pytest.mark.parametrize("rollout", ROLLOUTS.values(), ids=ROLLOUTS)
+@pytest.mark.parametrize("gang", [True, False], ids=["gang", "single-pods"])
+async def test_deployment_rolls_over_on_a_full_queue(tmp_path: Path, rollout: Json, gang: bool) -> None:
+    async with cluster(tmp_path) as (_, client):
+        notes = {MIN_MEMBER: "4"} if gang else None
+        top = deployment("web", 4, notes=notes, strategy={"type": "RollingUpdate", "rollingUpdate": rollout}).top
+        await create(client, SPACE, [top])
+        await fill(client, "web", 4)
+        for number in range(TIMES):
+            await roll(client, "Deployment", "web", 4, number)
+        assert len(await placed_of(client, SPACE, "rival")) == CARDS - 4
+
+
+@pytest.mark.parametrize("rollout", ROLLOUTS.values(), ids=ROLLOUTS)
+async def test_leader_worker_set_rolls_over_on_a_full_queue(tmp_path: Path, rollout: Json) -> None:
+    async with cluster(tmp_path) as (_, client):
+        await create(client, SPACE, [leader_worker_set("llm", 2, 2, rollout=rollout).top])
+        await fill(client, "llm", 4)
+        for number in range(TIMES):
+            await roll(client, "LeaderWorkerSet", "llm", 4, number)
+        assert len(await placed_of(client, SPACE, "rival")) == CARDS - 4
+
+
+async def test_stateful_set_rolls_over_on_a_full_queue(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (_, client):
+        await create(client, SPACE, [stateful_set("db", 3, notes={MIN_MEMBER: "3"}, podManagementPolicy="Parallel").top])
+        await fill(client, "db", 3)
+        for number in range(TIMES):
+            await roll(client, "StatefulSet", "db", 3, number)
+
+
+async def test_deployment_that_may_only_surge_gets_an_event_with_the_setting_that_helps(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (_, client):
+        rollout = {"maxSurge": 1, "maxUnavailable": 0}
+        top = deployment("web", 2, notes={MIN_MEMBER: "2"}, strategy={"rollingUpdate": rollout}).top
+        await create(client, SPACE, [top])
+        await fill(client, "web", 2)
+        template = {"metadata": {"annotations": {"revision": "1"}}}
+        await patch(client, "Deployment", SPACE, "web", {"spec": {"template": template}})
+
+        async def told() -> bool:
+            events = (await client.json("GET", EVENTS.path(SPACE)))["items"]
+            return any(
+                one["involvedObject"]["kind"] == "Deployment"
+                and one["reason"] == "RolloutWaits"
+                and "maxUnavailable" in one["message"]
+                for one in events
+            )
+
+        await waiting.until(told, "the Event on the Deployment", timeout_s=30)
+        await client.json("DELETE", PODS.path(SPACE, "rival-0"), body={"gracePeriodSeconds": 0}, expect=(200, 202))

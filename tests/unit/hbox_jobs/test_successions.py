@@ -1,0 +1,91 @@
+"""How many pods of a workload are missing, as job-controller publishes it for the scheduler."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from hbox_common.model import MissingPods, PodUid
+from hbox_jobs.core.successions import Successions, declared_pods
+from hbox_jobs.core.views import PodView
+
+
+def pod(name: str, *, live: bool = True) -> PodView:
+    return cast(PodView, SimpleNamespace(uid=PodUid(name), live=live, gated=False))
+
+
+def running(pods: int) -> Successions:
+    of = Successions()
+    of.declare("web", pods)
+    for number in range(pods):
+        of.pod(pod(f"p{number}"), "web")
+    assert of.take() == (), "nothing is published while a workload starts"
+    return of
+
+
+def test_terminating_pod_is_missing_until_its_successor_exists() -> None:
+    of = running(2)
+    of.pod(pod("p0", live=False), "web")
+    assert of.due
+    assert of.take() == of.all() == (MissingPods("web", 1),)
+    of.pod(pod("p2"), "web")
+    assert of.take() == (MissingPods("web", 0),)
+    assert of.all() == ()
+    assert not of.due
+
+
+def test_pod_that_is_replaced_within_one_batch_was_missing() -> None:
+    of = running(2)
+    of.pod(pod("p0", live=False), "web")
+    of.pod(pod("p2"), "web")
+    assert of.take() == (MissingPods("web", 1),)
+    assert of.due
+    assert of.take() == (MissingPods("web", 0),)
+
+
+def test_scaled_down_workload_misses_no_pod() -> None:
+    of = running(3)
+    of.declare("web", 1)
+    of.gone(PodUid("p0"))
+    of.gone(PodUid("p1"))
+    assert of.take() == ()
+
+
+def test_deleted_workload_misses_no_pod() -> None:
+    of = running(2)
+    of.pod(pod("p0", live=False), "web")
+    of.take()
+    of.declare("web", None)
+    of.gone(PodUid("p1"))
+    assert of.take() == (MissingPods("web", 0),)
+
+
+def test_pod_whose_topmost_owner_becomes_known_later_is_not_missing() -> None:
+    of = Successions()
+    of.declare("replica-set", 1)
+    of.declare("web", 1)
+    of.pod(pod("p0"), "replica-set")
+    of.pod(pod("p0"), "web")
+    assert of.take() == ()
+    of.gone(PodUid("p0"))
+    assert of.take() == (MissingPods("web", 1),)
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "spec", "pods"),
+    [
+        ("apps", "Deployment", {"replicas": 3}, 3),
+        ("apps", "StatefulSet", {}, 1),
+        ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", {"replicas": 2, "leaderWorkerTemplate": {"size": 4}}, 8),
+        ("example.org", "Deployment", {"replicas": 3}, None),
+        ("kubeflow.org", "PyTorchJob", {"replicas": 3}, None),
+        ("apps", "Deployment", {"replicas": "3"}, None),
+        ("apps", "Deployment", {"replicas": -1}, None),
+        ("apps", "Deployment", {"replicas": True}, None),
+        ("apps", "Deployment", {"replicas": 2**63}, None),
+        ("apps", "Deployment", [], None),
+        ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", {"leaderWorkerTemplate": 7}, None),
+    ],
+)
+def test_pods_that_an_object_declares(group: str, kind: str, spec: Any, pods: int | None) -> None:
+    assert declared_pods(group, kind, spec) == pods
