@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hbox_common.kube import EVENTS, NODES, PODS, KubeClient
+from hbox_common.kube import NODES, PODS, KubeClient
 
 from .. import waiting
 from ..owner_controllers import Controllers, is_ready
@@ -126,25 +126,3 @@ async def test_stateful_set_rolls_over_on_a_full_queue(tmp_path: Path) -> None:
         await fill(client, "db", 3)
         for number in range(TIMES):
             await roll(client, "StatefulSet", "db", 3, number)
-
-
-async def test_deployment_that_may_only_surge_gets_an_event_with_the_setting_that_helps(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as (_, client):
-        rollout = {"maxSurge": 1, "maxUnavailable": 0}
-        top = deployment("web", 2, notes={MIN_MEMBER: "2"}, strategy={"rollingUpdate": rollout}).top
-        await create(client, SPACE, [top])
-        await fill(client, "web", 2)
-        template = {"metadata": {"annotations": {"revision": "1"}}}
-        await patch(client, "Deployment", SPACE, "web", {"spec": {"template": template}})
-
-        async def told() -> bool:
-            events = (await client.json("GET", EVENTS.path(SPACE)))["items"]
-            return any(
-                one["involvedObject"]["kind"] == "Deployment"
-                and one["reason"] == "RolloutWaits"
-                and "maxUnavailable" in one["message"]
-                for one in events
-            )
-
-        await waiting.until(told, "the Event on the Deployment", timeout_s=30)
-        await client.json("DELETE", PODS.path(SPACE, "rival-0"), body={"gracePeriodSeconds": 0}, expect=(200, 202))
