@@ -17,6 +17,9 @@ _ESCAPE = re.compile(r"\\(.)")
 _BLANKS = ((2147483632.0, 2147483647.0), (140737488355328.0, 140737488355343.0))
 _BLANK_64 = 9223372036854775000.0
 
+#: Of one line.
+MOST_CHARS = 16 * 1024
+
 #: Fields that change rarely.
 LASTING = (
     "DCGM_FI_DEV_ROW_REMAP_FAILURE",
@@ -80,7 +83,7 @@ def parse_exporter(text: str) -> Scrape:
     """All samples of the text; lines that are none are left out."""
     out = Scrape()
     for line in text.splitlines():
-        if line.startswith("#") or not line.strip():
+        if line.startswith("#") or not line.strip() or len(line) > MOST_CHARS:
             continue
         found = _ROW.match(line.strip())
         if found is None:
