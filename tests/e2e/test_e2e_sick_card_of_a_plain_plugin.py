@@ -1,4 +1,4 @@
-"""A card is sick, and its plain device plugin goes on offering it: the kubelet gives it to a pod, whose successors would follow it onto the same card. The node
+"""A card is sick, and its plain device plugin still offers it: the kubelet gives it to a pod, whose successors would follow it onto the same card. The node
 takes no work until the plugin drops the card."""
 
 import asyncio

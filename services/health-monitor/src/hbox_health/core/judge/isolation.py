@@ -92,7 +92,7 @@ def restrict(site: Site) -> bool:
         tuple(sorted(cards)),
         tuple(sorted(rails)),
         multi_gpu,
-        not ports or not rails.issuperset(ports),  # without any adapter only work within the node goes on
+        not ports or not rails.issuperset(ports),  # without any adapter only work within the node is possible
         not closes,
         tuple(sorted(set(ids))) if cards or rails or closes or not multi_gpu else (),
         ordered=bool(ordered),
