@@ -1,7 +1,7 @@
 """Reports of agents become incidents, verdicts and requests of evictions, on a real broker and database."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,6 @@ from hbox_common.events import Event, FabricChanged, HealthEvictionAsked, Health
 from hbox_common.health.report import Check, Fact
 from hbox_common.model import Card, HyperNode, Incident, IncidentState, NodeName, Verdict
 from hbox_common.model.devices import card_id
-from hbox_common.model.healthorder import HealthOrder
 from hbox_common.model.sickhardware import SickPolicy
 from hbox_health import judging, metrics
 from hbox_health.adapters.incidentstore import IncidentStore
@@ -317,11 +316,9 @@ async def test_only_what_changed_is_written(world: HealthWorld, monkeypatch: pyt
     saved: list[set[str]] = []
     save = IncidentStore.save
 
-    async def recorded(
-        self: IncidentStore, memory: Memory, nodes: set[str], incidents: Iterable[Incident], orders: Iterable[HealthOrder]
-    ) -> None:
+    async def recorded(self: IncidentStore, memory: Memory, nodes: set[str], *rest: Any) -> None:
         saved.append(set(nodes))
-        await save(self, memory, nodes, incidents, orders)
+        await save(self, memory, nodes, *rest)
 
     monkeypatch.setattr(IncidentStore, "save", recorded)
     agent = Agent(world.nats)
@@ -347,14 +344,12 @@ async def test_a_database_that_does_not_answer_delays_and_loses_nothing(
     failures = 3
     save = IncidentStore.save
 
-    async def failing(
-        self: IncidentStore, memory: Memory, nodes: set[str], incidents: Iterable[Incident], orders: Iterable[HealthOrder]
-    ) -> None:
+    async def failing(self: IncidentStore, memory: Memory, nodes: set[str], *rest: Any) -> None:
         nonlocal failures
         if failures and "n1" in nodes and memory.nodes["n1"].open:
             failures -= 1
             raise Unavailable("no database")
-        await save(self, memory, nodes, incidents, orders)
+        await save(self, memory, nodes, *rest)
 
     monkeypatch.setattr(IncidentStore, "save", failing)
     agent = Agent(world.nats)

@@ -1,16 +1,19 @@
 """The health-monitor process: receives node states, publishes verdicts, and cordons nodes.
 
-It stores incidents in its database, reads its last verdicts back from the stream, and finds its cordons by the nodes' marks. If it is killed, it publishes
-differences again on its next start. While it is stopped, the last verdicts stay in force, and reports wait in their stream.
+Of several processes one leads, by the lease; the others have their connection to the broker and do nothing. The leader stores incidents in its database, reads
+its last verdicts back from the stream, and finds its cordons by the nodes' marks. If it is killed, its standby, or its next start, publishes differences again.
+While none leads, the last verdicts stay in force, and reports wait in their stream.
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import NoReturn
 
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s, wall_s
+from hbox_common.errors import Conflict
 from hbox_common.events import (
     FabricChanged,
     HealthEvictionAsked,
@@ -25,7 +28,7 @@ from hbox_common.events import (
     RemediesDecided,
     RemedyObserved,
 )
-from hbox_common.runtime import Health, connected, current_secret
+from hbox_common.runtime import Health, connected, current_secret, turn
 from hbox_common.store import Store
 
 from . import metrics
@@ -49,14 +52,24 @@ RULES_S = 5.0
 
 
 async def run(settings: HealthSettings, health: Health) -> None:
-    """The service, until cancelled."""
-    async with (
-        Store.open(
-            lambda: current_secret(settings, "health_database_url"), metadata=tables.metadata, versions=tables.VERSIONS
-        ) as store,
-        connected(settings) as bus,
-    ):
+    """The service, until cancelled. Raises Conflict if another process has taken over the database."""
+    async with AsyncExitStack() as stack:
+        if not settings.leader_election:  # reports a wrong database address even if there is no broker
+            store = await stack.enter_async_context(_store(settings))
+        bus = await stack.enter_async_context(connected(settings))
+        await turn()
+        if settings.leader_election:  # opening the database ends the sessions of other processes
+            store = await stack.enter_async_context(_store(settings))
         await HealthMonitor(settings, health, bus, IncidentStore(store)).run()
+
+
+def _store(settings: HealthSettings) -> AbstractAsyncContextManager[Store]:
+    return Store.open(
+        lambda: current_secret(settings, "health_database_url"),
+        metadata=tables.metadata,
+        versions=tables.VERSIONS,
+        exclusive=not settings.leader_election,  # a hanging leader would otherwise block its standby; the epoch fences transactions
+    )
 
 
 class HealthMonitor:
@@ -65,7 +78,7 @@ class HealthMonitor:
     def __init__(self, settings: HealthSettings, health: Health, bus: Bus, store: IncidentStore) -> None:
         self.core = Monitor(settings.rules())
         self._health, self._bus = health, bus
-        self._outbox = Outbox(bus)
+        self._outbox = Outbox(bus, store.confirm if settings.leader_election else None)
         self._units = Units()
         self._rules = RuleBook(settings.rules_folder, settings.policies())
         self._judging = Judging(
@@ -86,6 +99,7 @@ class HealthMonitor:
         await self._judging.begin()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._judge())
+            group.create_task(self._stop_when_taken_over())
             group.create_task(self._outbox.run())
             group.create_task(self._keep_time())
             group.create_task(self._follow_rules())
@@ -165,6 +179,11 @@ class HealthMonitor:
             group.create_task(self._bus.serve(HealthPolicyAsked, self._orders.policy))
             group.create_task(self._take_reports())
             group.create_task(self._take_remedies())
+
+    async def _stop_when_taken_over(self) -> NoReturn:
+        """A consumer survives what its handler raises."""
+        await self._judging.taken_over.wait()
+        raise Conflict("another health-monitor has taken over the database", hint="this one starts anew, as a standby")
 
     async def _take_reports(self) -> NoReturn:
         await self._bus.consume("health-monitor-reports", [HealthReport], self._judging.on_reports, writers_only=True)

@@ -12,8 +12,8 @@ from typing import NoReturn
 
 from hbox_common.bus import Delivery
 from hbox_common.clock import monotonic_s, wall_s
-from hbox_common.errors import Unavailable
-from hbox_common.events import HealthEvictionAsked, HealthReport, RemediesDecided, token_of
+from hbox_common.errors import Conflict, Unavailable
+from hbox_common.events import DeviceErrorSeen, HealthEvictionAsked, HealthReport, RemediesDecided, token_of
 from hbox_common.model import CardId, Claim, Incident, IncidentState, JobId, NodeName, NodeState
 from hbox_common.model.claim import KUBELET_GAVE
 from hbox_common.model.devices import VENDORS
@@ -84,6 +84,9 @@ class Judging:
         self._effects: list[Effect] = []
         self._changed: set[str] = set()
         self._orders: dict[str, HealthOrder] = {}  #: applied, and not stored yet
+        self._notices: list[DeviceErrorSeen] = []  #: not stored yet
+        self._logged: dict[str, tuple[IncidentState, str]] = {}  #: of open incidents, in the log
+        self.taken_over = asyncio.Event()  #: another process leads
         self._flushing, self._wake = asyncio.Lock(), asyncio.Event()
 
     @property
@@ -92,7 +95,8 @@ class Judging:
         return self._epoch + monotonic_s()
 
     async def begin(self) -> None:
-        """Continue from the database."""
+        """Continue from the database. Earlier processes cannot write to it any more."""
+        await self._store.begin()
         memory, recent = await self._store.load(since=wall_s() - REPUBLISHED_S)
         for order in await self._store.orders(since=wall_s() - REPUBLISHED_S):
             self._outbox.ordered(order)
@@ -102,6 +106,9 @@ class Judging:
             self._judge(NodeName(name))
         for incident in recent:
             self._outbox.incident(incident)
+            self._logged[incident.id] = incident.state, incident.why
+        for notice in await self._store.notices():
+            self._outbox.device_error(notice)
         self._count()
 
     # --- events
@@ -236,7 +243,9 @@ class Judging:
                 self._wake.set()
 
     def _step(self, event: Event) -> None:
-        self._effects += self._engine.step(event, self._now)
+        effects = self._engine.step(event, self._now)
+        self._effects += effects
+        self._notices += [_notice(effect) for effect in effects if isinstance(effect, TellOwner)]
         self._wake.set()
 
     # --- what follows
@@ -246,20 +255,28 @@ class Judging:
         async with self._flushing:
             changed = self._changed | self._engine.changed()
             effects, self._effects, self._changed = self._effects, [], set()
-            orders = list(self._orders.values())
-            if not changed and not effects and not orders:
+            orders, notices = list(self._orders.values()), list(self._notices)
+            told = set(self._outbox.told)
+            if not changed and not effects and not orders and not told:
                 return
             wanted = {name: self._wanted(name) for name in changed if name} if self._synced else {}
             incidents = {effect.incident.id: effect.incident for effect in effects if isinstance(effect, IncidentChanged)}
             try:
-                await self._store.save(self._engine.dump(), changed, incidents.values(), orders)
+                await self._store.save(self._engine.dump(), changed, incidents.values(), orders, notices, told)
+            except Conflict:
+                self.taken_over.set()
+                raise
             except Unavailable:
                 self._changed |= changed
                 self._effects = effects + self._effects
                 raise
+            self._outbox.told -= told
+            del self._notices[: len(notices)]
             for order in orders:
                 del self._orders[order.id]
                 self._outbox.ordered(order)
+            for notice in notices:
+                self._outbox.device_error(notice)
             self._publish(effects, wanted)
 
     def _publish(self, effects: Sequence[Effect], wanted: dict[str, dict[str, HealthEvictionAsked]]) -> None:
@@ -269,21 +286,27 @@ class Judging:
             match effect:
                 case IncidentChanged(incident):
                     self._outbox.incident(incident)
-                    level = logging.INFO if incident.state is IncidentState.CLOSED else logging.WARNING
-                    log.log(
-                        level, "incident %s on %s is %s: %s", incident.id, incident.entity, incident.state, incident.why,
-                        extra={"node": incident.node},
-                    )  # fmt: skip
-                case TellOwner():
-                    self._outbox.device_error(effect, wall=wall_s())
+                    self._log(incident)
                 case _:
-                    pass  # cordons follow from the verdicts (core/monitor.py), evictions from `wanted`, remedies from the memory
+                    pass  # notices are in `_notices`, cordons follow from the verdicts (core/monitor.py), evictions from `wanted`, remedies from the memory
         for node in dict.fromkeys(effect.node for effect in effects if isinstance(effect, VerdictChanged)):
             self._judge(node)
         self._request(wanted)
         for name in wanted:
             self._remedying.publish(name, self._engine.dump().nodes.get(name))
         self._count()
+
+    def _log(self, incident: Incident) -> None:
+        """Log what changed: more evidence for the same is published only."""
+        known, now = self._logged.pop(incident.id, None), (incident.state, incident.why)
+        closed = incident.state is IncidentState.CLOSED
+        if not closed:
+            self._logged[incident.id] = now
+        if known != now:
+            log.log(
+                logging.INFO if closed else logging.WARNING, "incident %s on %s is %s: %s", incident.id, incident.entity,
+                incident.state, incident.why, extra={"node": incident.node},
+            )  # fmt: skip
 
     def _judge(self, name: NodeName) -> None:
         memory = self._engine.dump().nodes.get(name)
@@ -330,6 +353,13 @@ class Judging:
     def _count(self) -> None:
         metrics.count_incidents(self._open())
         metrics.WAITING.set(len(self._engine.dump().breaker.queue))
+
+
+def _notice(seen: TellOwner) -> DeviceErrorSeen:
+    return DeviceErrorSeen(
+        node=seen.node, incident=seen.incident, pod=seen.pod, job=JobId(seen.job), card=seen.card, code=seen.code, message=seen.text,
+        at=wall_s(),
+    )  # fmt: skip
 
 
 def node_event(state: NodeState, unit: str) -> NodeSeen:

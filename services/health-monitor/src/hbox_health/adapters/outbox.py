@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 from hbox_common.bus import Bus
+from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import (
     DeviceErrorSeen,
@@ -18,16 +20,17 @@ from hbox_common.events import (
     NodeDecided,
     RemediesDecided,
 )
-from hbox_common.model import DecisionId, Incident, JobId, Verdict
+from hbox_common.model import DecisionId, Incident, Verdict
 from hbox_common.model.healthorder import HealthOrder
 
 from .. import metrics
 from ..core import OWNER, Decide
-from ..core.judge.happenings import TellOwner
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 0.5
+#: Seconds for which a process that was confirmed to lead need not confirm it again.
+CONFIRM_S = 1.0
 
 _Message = (
     HealthVerdict
@@ -43,10 +46,16 @@ _Message = (
 
 
 class Outbox:
-    """The core counts its messages as published, so none may be dropped, however long the broker is unavailable."""
+    """The core counts its messages as published, so none may be dropped, however long the broker is unavailable.
 
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
+    `confirm`: raises Conflict if another process leads, Unavailable if that is unknown. It is called before a message that is published CONFIRM_S or more after
+    the last call: a leader that was paused publishes nothing when it continues. None: this process runs alone.
+    """
+
+    def __init__(self, bus: Bus, confirm: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._bus, self._confirm = bus, confirm
+        self._confirmed_at = float("-inf")
+        self.told: set[str] = set()  #: ids of notices to owners that were published; the caller removes them
         self._waiting: dict[tuple[str, str], _Message] = {}
         self._wake = asyncio.Event()
 
@@ -70,11 +79,8 @@ class Outbox:
     def incident(self, incident: Incident) -> None:
         self._put("incident", f"{incident.id}.{incident.changed}", IncidentChanged(incident=incident))
 
-    def device_error(self, seen: TellOwner, *, wall: float) -> None:
-        error = DeviceErrorSeen(
-            node=seen.node, incident=seen.incident, pod=seen.pod, job=JobId(seen.job), card=seen.card, code=seen.code, message=seen.text, at=wall
-        )  # fmt: skip
-        self._put("pod", f"{seen.incident}.{seen.pod}.{seen.code}", error)
+    def device_error(self, error: DeviceErrorSeen) -> None:
+        self._put("pod", error.own_id, error)
 
     def ordered(self, order: HealthOrder) -> None:
         self._put("order", order.id, HealthOrdered(order=order, at=order.at))
@@ -109,6 +115,7 @@ class Outbox:
             key = next(iter(self._waiting))
             message = self._waiting[key]
             try:
+                await self._confirm_lead()
                 await self._publish(message)
             except Unavailable as e:
                 log.warning("%d messages wait: %s", len(self), e)
@@ -119,6 +126,12 @@ class Outbox:
             if self._waiting.get(key) is message:
                 del self._waiting[key]
             metrics.UNSAID.set(len(self))
+
+    async def _confirm_lead(self) -> None:
+        if self._confirm is not None and monotonic_s() >= self._confirmed_at + CONFIRM_S:
+            began = monotonic_s()
+            await self._confirm()
+            self._confirmed_at = began
 
     async def _publish(self, message: _Message) -> None:
         match message:
@@ -136,7 +149,10 @@ class Outbox:
                 await self._bus.publish(message)
             case HealthEvictionAsked():
                 await self._bus.publish(message, message.node, message.incident)
-            case DeviceErrorSeen() | RemediesDecided():
+            case DeviceErrorSeen():
+                await self._bus.publish(message, message.node)
+                self.told.add(message.own_id)
+            case RemediesDecided():
                 await self._bus.publish(message, message.node)
             case NodeDecided():
                 await self._bus.publish(message, message.key, message_id=message.id)

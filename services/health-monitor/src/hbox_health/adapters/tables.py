@@ -1,8 +1,10 @@
-"""health-monitor's tables: its incidents, what its judgement remembers of each node, and orders of operators. Times are seconds since the epoch."""
+"""health-monitor's tables: its incidents, what its judgement remembers of each node, orders of operators, notices to owners, and which process writes. Times
+are seconds since the epoch.
+"""
 
 from pathlib import Path
 
-from sqlalchemy import Column, Double, Index, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, Table, Text
 
 metadata = MetaData()
 
@@ -35,4 +37,20 @@ orders = Table(
     Column("node", Text, nullable=False),
     Column("body", Text, nullable=False),  # JSON
     Index("orders_at", "at"),
+)
+
+#: Notices to owners of pods that are not published yet.
+notices = Table(
+    "notices",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("body", Text, nullable=False),  # JSON
+)
+
+#: One row: the process that writes. Each start begins the next epoch, and a write of an earlier one fails.
+writer = Table(
+    "writer",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
 )
