@@ -35,7 +35,10 @@ _RIGHTS = {
         *            authorization.k8s.io   subjectaccessreviews    *               create
         kube-system  core                   configmaps              extension-apiserver-authentication  get
         """,
-    "health-monitor": "",
+    "health-monitor": """
+        hbox-system  coordination.k8s.io    leases                  *               create
+        hbox-system  coordination.k8s.io    leases                  health-monitor  get update
+        """,
     "node-agent": "",
     "job-controller": """
         *            core                   events                  *               get create patch

@@ -23,7 +23,12 @@ MATRIX: Mapping[str, Sequence[str]] = {
     "production": ("profile=production",),
     "production with one broker": ("profile=production", "nats.replicas=1"),
     "airgap": ("profile=airgap", "global.imageRegistry=registry.local:5000/mirror", "global.imagePullSecrets[0].name=pull"),
-    "postgres": ("profile=production", "database.secret.name=pg", "database.secret.key=url"),
+    "postgres": (
+        "profile=production",
+        "database.secret.name=pg",
+        "database.secret.key=url",
+        "database.secret.healthKey=health_url",
+    ),
     "TLS": ("profile=production", "nats.tls.secret=broker-tls", "nats.tls.clientSecret=services-tls"),
     "own broker by TLS": ("nats.enabled=false", "nats.externalUrl=tls://a:4222", "nats.tls.secret=authority"),
     "own broker": ("nats.enabled=false", "nats.externalUrl=nats://a:4222\\,nats://b:4222"),

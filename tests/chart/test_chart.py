@@ -103,7 +103,7 @@ def test_services_hand_over_one_after_the_other(name: str) -> None:
         if found["spec"]["strategy"]["type"] == "RollingUpdate"
         and not found["metadata"]["name"].endswith(("-admission", "-console", "-callout"))
     }
-    assert after.keys() == {"job-controller", "quota-ledger", "scheduler-core", "binder"}
+    assert after.keys() == set(PAIRED)
     times = sorted(after.values())
     assert all(later - earlier >= 3 for earlier, later in pairwise([0, *times]))
 
@@ -444,7 +444,6 @@ def test_rights_are_those_of_the_files_and_nobody_else_has_any_for_long(name: st
             )
             assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
     accounts = {a["metadata"]["name"]: a.get("automountServiceAccountToken") for a in of(name, "ServiceAccount")}
-    assert accounts["health-monitor"] is False
     assert accounts.get("hbox-nats", False) is False
 
 
@@ -565,14 +564,15 @@ def test_no_secret_is_in_what_is_rendered(name: str) -> None:
             assert not re.search(r"://[^\s/]*@", text)
 
 
-def test_only_the_ledger_sees_the_databases_password() -> None:
+def test_only_the_services_with_databases_see_their_passwords() -> None:
     def secrets(spec: Mapping[str, Any]) -> list[str]:
         return [
             s["secret"]["name"] for v in spec["volumes"] for s in v.get("projected", {}).get("sources", ()) if "secret" in s
         ]
 
     assert {who: found for who, _, spec in pods("postgres") if (found := secrets(spec))} == {
-        "Deployment/hbox-quota-ledger": ["pg"]
+        "Deployment/hbox-quota-ledger": ["pg"],
+        "Deployment/hbox-health-monitor": ["pg"],
     }
     broker = {who for who, _, spec in pods("own broker by a secret") if secrets(spec) == ["bus"]}
     assert broker == {f"Deployment/hbox-{service}" for service in SERVICES if service not in ON_NODES}
@@ -686,10 +686,29 @@ def test_services_verify_the_broker_and_show_their_own_certificate() -> None:
 def test_a_budget_where_there_are_two_and_none_where_there_is_one() -> None:
     assert of("default", "PodDisruptionBudget") == []
     every = {"hbox-nats", *(f"hbox-{s}" for s in (*PAIRED, *REPLICATED))}
+    on_volumes = {"hbox-quota-ledger", "hbox-health-monitor"}
     assert {b["metadata"]["name"] for b in of("postgres", "PodDisruptionBudget")} == every
-    assert {b["metadata"]["name"] for b in of("production", "PodDisruptionBudget")} == every - {"hbox-quota-ledger"}
+    assert {b["metadata"]["name"] for b in of("production", "PodDisruptionBudget")} == every - on_volumes
     one = of("production with one broker", "PodDisruptionBudget")
-    assert {b["metadata"]["name"] for b in one} == every - {"hbox-quota-ledger", "hbox-nats"}
+    assert {b["metadata"]["name"] for b in one} == every - on_volumes - {"hbox-nats"}
+
+
+def test_health_monitor_has_a_standby_on_postgres_and_no_volume() -> None:
+    found = read(template("profile=production", "database.secret.name=pg", "database.secret.healthKey=health_url").stdout)
+    [spec] = [one["spec"] for one in found if one["kind"] == "Deployment" and one["metadata"]["name"] == "hbox-health-monitor"]
+    pod = spec["template"]["spec"]
+    assert spec["replicas"] == 2
+    assert "HBOX_HEALTH_DATABASE_URL" not in {one["name"] for one in pod["containers"][0]["env"]}
+    [secrets] = [one["projected"]["sources"] for one in pod["volumes"] if one["name"] == "secrets"]
+    assert {"secret": {"name": "pg", "items": [{"key": "health_url", "path": "health_database_url"}]}} in secrets
+    assert "hbox-health" not in {one["metadata"]["name"] for one in found if one["kind"] == "PersistentVolumeClaim"}
+
+
+def test_health_monitor_on_its_volume_runs_beside_its_predecessor() -> None:
+    [spec] = [one["spec"] for one in of("production", "Deployment") if one["metadata"]["name"] == "hbox-health-monitor"]
+    assert (spec["replicas"], spec["strategy"]["type"]) == (1, "RollingUpdate")
+    [term] = spec["template"]["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "health-monitor"
 
 
 def test_guides_change_releases_where_they_are_and_take_what_is_new_from_the_chart() -> None:
@@ -758,7 +777,9 @@ def test_the_same_values_render_the_same_text() -> None:
         (("services.binder.settings.binds_per_second=1",), "binds_per_second"),
         (("services.binder.settings.binds_per_s=0",), "binds_per_s"),
         (("services.scheduler-core.settings.policy=best",), "policy"),
-        (("services.health-monitor.replicas=2",), "replicas"),
+        (("services.topology-collector.replicas=2",), "replicas"),
+        (("services.health-monitor.replicas=2",), "more than one needs PostgreSQL: database.secret.healthKey"),
+        (("services.health-monitor.replicas=2", "database.secret.name=pg"), "database.secret.healthKey"),
         (("services.quota-ledger.replicas=2",), "more than one needs PostgreSQL"),
         (("settings.nats_url=nats://elsewhere:4222",), "nats_url"),
         (("nats.enabled=false",), "nats.externalUrl or nats.secret.name must name the broker"),

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.e2e
 
 LEASE_S = 3
 LONG_LEASE_S = 300
-PAIRED = ("job-controller", "scheduler-core", "quota-ledger", "binder")
+PAIRED = ("job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor")
 
 
 def replayed(platform: Up) -> dict[str, Any]:

@@ -27,7 +27,7 @@ CONSOLE = "console"
 #: Services that run once on each node with a kubelet.
 ON_NODES = ("node-agent",)
 #: Services that may run twice, as leader and standby.
-PAIRED = ("job-controller", "scheduler-core", "quota-ledger", "binder")
+PAIRED = ("job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor")
 
 #: Services of which several may run, all alike.
 REPLICATED = (CONSOLE,)

@@ -51,7 +51,9 @@ POLICIES = ("least-waste", "binpack", "fgd")
     "2x8:AMD_Instinct_MI300X_OAM; may be repeated [none].",
 )
 @click.option("--as-given", is_flag=True, help="Run all services as the kubeconfig's user [one service account each].")
-@click.option("--standby", is_flag=True, help="Run a standby of job-controller, scheduler-core, quota-ledger and binder.")
+@click.option(
+    "--standby", is_flag=True, help="Run a standby of job-controller, scheduler-core, quota-ledger, binder and health-monitor."
+)
 @click.option(
     "--scheduler-names",
     "scheduler_names_",

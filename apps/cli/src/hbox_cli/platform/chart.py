@@ -219,8 +219,8 @@ def _webhook() -> dict[str, Any]:
 _INTERVAL = {"type": "string", "pattern": "^[0-9]+(ms|s|m)$"}
 
 
-def _secret(what: str) -> dict[str, Any]:
-    return _closed(what, name=_NAME, key={"type": "string", "pattern": "^[-._a-zA-Z0-9]+$"})
+def _secret(what: str, **more: dict[str, Any]) -> dict[str, Any]:
+    return _closed(what, name=_NAME, key={"type": "string", "pattern": "^[-._a-zA-Z0-9]+$"}, **more)
 
 
 def schema() -> dict[str, Any]:
@@ -306,7 +306,17 @@ def schema() -> dict[str, Any]:
             annotations=_STRINGS,
             labels=_STRINGS,
         ),
-        database=_closed(secret=_secret("its key holds the ledger's database_url"), storage=_storage()),
+        database=_closed(
+            secret=_secret(
+                "its key holds the ledger's database_url",
+                healthKey={
+                    "type": "string",
+                    "pattern": "^[-._a-zA-Z0-9]*$",
+                    "description": "the key that holds health-monitor's health_database_url; empty: SQLite",
+                },
+            ),
+            storage=_storage(),
+        ),
         nats=_closed(
             enabled=_BOOLEAN,
             replicas=_or_null({"enum": [1, 3, 5]}),
