@@ -256,13 +256,13 @@ class Judging:
             changed = self._changed | self._engine.changed()
             effects, self._effects, self._changed = self._effects, [], set()
             orders, notices = list(self._orders.values()), list(self._notices)
-            told = set(self._outbox.told)
-            if not changed and not effects and not orders and not told:
+            sent = set(self._outbox.sent)
+            if not changed and not effects and not orders and not sent:
                 return
             wanted = {name: self._wanted(name) for name in changed if name} if self._synced else {}
             incidents = {effect.incident.id: effect.incident for effect in effects if isinstance(effect, IncidentChanged)}
             try:
-                await self._store.save(self._engine.dump(), changed, incidents.values(), orders, notices, told)
+                await self._store.save(self._engine.dump(), changed, incidents.values(), orders, notices, sent)
             except Conflict:
                 self.taken_over.set()
                 raise
@@ -270,7 +270,7 @@ class Judging:
                 self._changed |= changed
                 self._effects = effects + self._effects
                 raise
-            self._outbox.told -= told
+            self._outbox.sent -= sent
             del self._notices[: len(notices)]
             for order in orders:
                 del self._orders[order.id]

@@ -55,7 +55,7 @@ class Outbox:
     def __init__(self, bus: Bus, confirm: Callable[[], Awaitable[None]] | None = None) -> None:
         self._bus, self._confirm = bus, confirm
         self._confirmed_at = float("-inf")
-        self.told: set[str] = set()  #: ids of notices to owners that were published; the caller removes them
+        self.sent: set[str] = set()  #: ids of notices to owners that were published; the caller removes them
         self._waiting: dict[tuple[str, str], _Message] = {}
         self._wake = asyncio.Event()
 
@@ -151,7 +151,7 @@ class Outbox:
                 await self._bus.publish(message, message.node, message.incident)
             case DeviceErrorSeen():
                 await self._bus.publish(message, message.node)
-                self.told.add(message.own_id)
+                self.sent.add(message.own_id)
             case RemediesDecided():
                 await self._bus.publish(message, message.node)
             case NodeDecided():
