@@ -88,6 +88,7 @@ check: install ## check format, lint, types, import contracts, generated documen
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m hbox_common.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md docs/reference/events
 	@$(BIN)/python -m hbox_common.reasons.page --check docs/reference
+	@$(BIN)/python -m hbox_common.workloads.page --check docs/reference
 	@$(BIN)/python -m hbox_health.page --check docs/reference
 	@$(BIN)/python -m hbox_console.openapi --check docs/reference/openapi.json
 	@$(BIN)/python -m hbox_cli.platform.chart --check helm/hbox
@@ -118,6 +119,7 @@ format: install ## format the sources
 docs: install ## regenerate the generated documents
 	@$(BIN)/python -m hbox_common.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md docs/reference/events
 	@$(BIN)/python -m hbox_common.reasons.page --write docs/reference
+	@$(BIN)/python -m hbox_common.workloads.page --write docs/reference
 	@$(BIN)/python -m hbox_health.page --write docs/reference
 	@$(BIN)/python -m hbox_console.openapi --write docs/reference/openapi.json
 	@$(BIN)/python -m hbox_cli.platform.chart --write helm/hbox

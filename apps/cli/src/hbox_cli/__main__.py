@@ -49,6 +49,8 @@ COMMANDS = {
     "events": ("events", "Print events of jobs, queues and nodes."),
     "bus": ("bus", "Manage the broker's users: keys and permissions."),
     "ctx": ("ctx", "Show and choose the platform that commands read; log in to one."),
+    "kinds": ("kinds", "Show the kinds whose pods start as gangs; check the file of one."),
+    "job": ("job", "Show the gangs that manifests of jobs make, without a cluster."),
     "policy": ("policy", "Print HBox's own policies as files; check a policy file."),
     "definitions": ("definitions", "Print or apply the CRDs and objects that HBox needs in a cluster."),
     "trial": ("trial", "Submit a small gang to a cluster, wait until it runs, delete it."),

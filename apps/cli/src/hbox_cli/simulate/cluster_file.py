@@ -39,7 +39,7 @@ from .gangs import gang_of, lone_gang_of, priority_class_of, priority_of
 from .hypernodes import degraded, hypernodes_of, old_domains
 from .images import images_of_nodes, images_of_pod
 from .nodes import node_of
-from .owners import gangs_by_owner, is_owner
+from .owners import by_owner, gangs_by_owner, is_owner
 from .pods import PodEntries, PodEntry
 from .protected import protect
 from .queues import (
@@ -260,13 +260,10 @@ class _Reading:
         derived = gangs_by_owner(self._owners, [pod for pod in pods if pod.ours], self._kinds)
         self._owner_warnings = derived.warnings
         gangs += [gang for gang, _ in derived.gangs.values()]
-        pods = [
-            replace(pod, role=membership.role) if (membership := derived.of.get(pod.view.uid)) is not None else pod
-            for pod in pods
-        ]
+        pods = [by_owner(pod, derived.of.get(pod.view.uid)) for pod in pods]
         for pod in pods:
             named = f"{pod.view.namespace}/{pod.group}"
-            if (membership := derived.of.get(pod.view.uid)) is not None:
+            if (membership := derived.of.get(pod.view.uid)) is not None and membership.key:
                 gang, _ = derived.gangs[membership.key]
             elif not pod.ours or not pod.group:
                 gang = lone_gang_of(pod)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hbox_common.model import DEFAULT_QUEUE, JobId, PodUid, QueueName
+from hbox_common.model.job import OWNER_NOT_READ
 from hbox_common.workloads import Kinds, read_owner
 from hbox_jobs.core.membership import Membership
 from hbox_jobs.core.owners import Owners, derived_group
@@ -21,7 +22,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class GangsByOwner:
-    """`of`: by the uid of a pod, its membership in a gang by owner; pods without one are not in it."""
+    """`of`: by uid, the memberships of pods with an owner or a declared group; without a `key` the pod is single, in the queue that its owners name."""
 
     of: Mapping[PodUid, Membership]
     gangs: Mapping[
@@ -52,14 +53,25 @@ def gangs_by_owner(documents: Sequence[Document], entries: Sequence[PodEntry], k
         membership = owners.place(view, _NOW)
         if membership is None:
             continue
-        if membership.gang is not None:
+        if (ref := membership.unread) is not None and ref.uid:
+            unread.setdefault(ref.title, []).append(view)  # job-controller would read that it does not exist
+        else:
             found[view.uid] = membership
-        elif (ref := membership.unread) is not None:
-            unread.setdefault(ref.title, []).append(view)
     members: dict[str, list[PodView]] = {}
     for uid, membership in found.items():
-        members.setdefault(membership.key, []).append(_with(views[uid], membership))
+        if membership.key:
+            members.setdefault(membership.key, []).append(replace(views[uid], member=membership))
     return GangsByOwner(found, {key: _gang(pods) for key, pods in members.items()}, tuple(_missing(unread)))
+
+
+def by_owner(entry: PodEntry, membership: Membership | None) -> PodEntry:
+    """The pod with the role in its gang, or, of a single pod, with what its owners say."""
+    if membership is None:
+        return entry
+    if membership.key:
+        return replace(entry, role=membership.role)
+    preemptable = entry.preemptable if membership.preemptable is None else membership.preemptable
+    return replace(entry, queue=membership.queue or entry.queue, preemptable=preemptable)
 
 
 def _identified(document: Document) -> Mapping[str, object]:
@@ -70,14 +82,11 @@ def _identified(document: Document) -> Mapping[str, object]:
     return content
 
 
-def _with(view: PodView, membership: Membership) -> PodView:
-    return replace(view, member=membership)
-
-
 def _gang(pods: Sequence[PodView]) -> tuple[Gang, str]:
     first = pods[0].member
     assert first is not None
-    assert first.gang is not None
+    if first.gang is None:
+        return _undeclared(first, pods[0])
     group = derived_group(first.gang, pods)
     return Gang(
         id=JobId(group.uid),
@@ -94,6 +103,22 @@ def _gang(pods: Sequence[PodView]) -> tuple[Gang, str]:
         preemptable=group.preemptable if group.decides_preemptable else True,
         problem=group.problem,
     ), group.priority_class
+
+
+def _undeclared(membership: Membership, pod: PodView) -> tuple[Gang, str]:
+    """Pods that name a group which the file does not declare."""
+    assert membership.unread is not None
+    problem = f"{OWNER_NOT_READ}: {membership.unread.title} that the pod names does not exist: create it"
+    return Gang(
+        id=JobId(membership.key),
+        namespace=pod.namespace,
+        name=membership.name,
+        queue=QueueName(pod.queue or DEFAULT_QUEUE),
+        priority=0,
+        min_member=1,
+        created_at=pod.created_at,
+        problem=problem,
+    ), ""
 
 
 def _missing(unread: Mapping[str, Sequence[PodView]]) -> Iterable[str]:

@@ -19,7 +19,7 @@ from ..core.validation import GroupAsked, QueueAsked
 T = TypeVar("T", Queue, PodGroup)
 
 _QUEUE_FIELDS, _GROUP_FIELDS = SpecFields(QUEUE), SpecFields(POD_GROUP)
-#: Of a quantity as it stands in a message.
+#: Maximum characters of a quantity in a message.
 _QUANTITY = 32
 
 

@@ -17,7 +17,7 @@ _OFF = ("", "false")
 
 @dataclass(frozen=True, slots=True)
 class NamespaceDefaults:
-    """`scheduler`, `queue`: empty = the namespace says nothing. `problems`: labels that have no effect, a sentence each."""
+    """`scheduler`, `queue`: empty if the namespace has no such label. `problems`: labels that have no effect, a sentence each."""
 
     scheduler: str = ""
     queue: str = ""

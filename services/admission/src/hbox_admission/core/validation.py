@@ -67,7 +67,7 @@ class Judgement:
 
 
 def judge_queue(asked: QueueAsked, queues: Mapping[QueueName, Queue] | None) -> Judgement:
-    """`queues`: those that exist; None = not known, and nothing is said about other queues."""
+    """`queues`: those that exist; None = unknown, and other queues are not checked."""
     refusals = [f"{asked.fault}; the queue takes nothing until that is mended"] if asked.fault else []
     warnings: list[str] = []
     if asked.parent == asked.name:

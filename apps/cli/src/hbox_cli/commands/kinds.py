@@ -1,0 +1,119 @@
+"""`hbox kinds`: the kinds of other controllers whose pods start as gangs, and what is wrong with the file of one. It needs no cluster."""
+
+import difflib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hbox_common.errors import NotFound
+
+from ..context import Context, command_options
+from ..output import Column, put
+
+COLUMNS = (
+    Column("KIND", lambda item: item["name"]),
+    Column("GROUP", lambda item: item["group"] or "(core)"),
+    Column("VERSIONS", lambda item: " ".join(item["versions"]), wide=True),
+    Column("ROLES", lambda item: item["roles"], wide=True),
+    Column("GANG", lambda item: item["about"]),
+    Column("SOURCE", lambda item: item["source"], wide=True),
+)
+PACKAGE = "hbox_common.workloads"
+
+
+@click.group("kinds")
+def command() -> None:
+    """List the kinds whose pods start as gangs, show one's file, or check a file of your own."""
+
+
+@command.command("ls")
+@command_options
+def ls(ctx: Context) -> None:
+    """List the built-in kinds, and the gang that the pods of each form.
+
+    \b
+    hbox kinds ls
+    hbox kinds ls -o wide
+    """
+    ctx.output.rows("Kind", [_item(form) for _, form in _files()], COLUMNS)
+
+
+@command.command("show")
+@click.argument("kind")
+@command_options
+def show(ctx: Context, kind: str) -> None:
+    """Print the file of the built-in KIND, as an example for a kind of your own. KIND may be its plural, with its group if several have the name.
+
+    \b
+    hbox kinds show PyTorchJob
+    hbox kinds show podgroups.scheduling.k8s.io
+    """
+    found = [(text, form) for text, form in _files() if kind.lower() in _names(form)]
+    if not found:
+        known = [form.kind for _, form in _files()]
+        near = difflib.get_close_matches(kind, known, n=1)
+        raise NotFound(f"there is no kind {kind}", hint=f"did you mean {near[0]}?" if near else "`hbox kinds ls` lists them")
+    if len(found) > 1:
+        names = ", ".join(f"{form.plural}.{form.group}" for _, form in found)
+        raise NotFound(f"several groups have a kind {kind}", hint=f"name one of {names}")
+    ((text, form),) = found
+    if not ctx.output.people:
+        ctx.output.document("Kind", _item(form) | {"file": text})
+    else:
+        put(*text.splitlines())
+
+
+@command.command("check")
+@click.argument("path", type=click.Path(path_type=Path))
+@command_options
+def check(ctx: Context, path: Path) -> None:
+    """Check that PATH describes kinds that job-controller can read (HBOX_KINDS_DIR): a YAML file of one kind or more.
+
+    \b
+    hbox kinds check trainingjob.yaml
+    """
+    from hbox_common.workloads.schema import forms_of  # noqa: PLC0415  pydantic, which --help does not need
+    from hbox_common.yamltext import read_file  # noqa: PLC0415
+
+    forms = forms_of(read_file(path), path.name)
+    builtin = {(form.group, form.kind) for _, form in _files()}
+    items = [_item(form) | {"replaces_builtin": (form.group, form.kind) in builtin} for form in forms]
+    if not ctx.output.people:
+        ctx.output.document("KindCheck", {"file": str(path), "items": items})
+        return
+    for item in items:
+        group = f".{item['group']}" if item["group"] else ""
+        replaces = ", in place of the built-in one" if item["replaces_builtin"] else ""
+        put(f"{path}: {item['name']}{group} is valid{replaces}")
+
+
+def _files() -> list[tuple[str, Any]]:
+    """Text and form of each built-in kind, by name of the kind."""
+    from hbox_common.workloads.schema import forms_of  # noqa: PLC0415
+
+    folder = files(PACKAGE) / "kinds"
+    texts = [(each.name, each.read_text(encoding="utf-8")) for each in folder.iterdir() if each.name.endswith(".yaml")]
+    return sorted(
+        ((text, form) for name, text in texts for form in forms_of(text, name)), key=lambda one: (one[1].kind, one[1].group)
+    )
+
+
+def _names(form: Any) -> set[str]:
+    plain = {form.kind.lower(), form.plural}
+    return plain | {f"{name}.{form.group}".rstrip(".") for name in plain}
+
+
+def _item(form: Any) -> dict[str, Any]:
+    roles = ["each of " + role.each if role.each else role.name for role in form.roles]
+    return {
+        "name": form.kind,
+        "group": form.group,
+        "versions": list(form.versions),
+        "plural": form.plural,
+        "roles": "; ".join(roles),
+        "transparent": form.transparent,
+        "about": form.about,
+        "source": form.source,
+    }
