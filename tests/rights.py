@@ -54,6 +54,34 @@ _RIGHTS = {
         *            scheduling.volcano.sh  podgroups               *               get list watch patch
         *            scheduling.volcano.sh  podgroups/status        *               patch
         *            storage.k8s.io         storageclasses          *               list watch
+        *            apps                          deployments                 *  get list watch
+        *            apps                          replicasets                 *  get list watch
+        *            apps                          statefulsets                *  get list watch
+        *            argoproj.io                   workflows                   *  get list watch
+        *            batch                         cronjobs                    *  get list watch
+        *            batch                         jobs                        *  get list watch
+        *            jobset.x-k8s.io               jobsets                     *  get list watch
+        *            kubeflow.org                  jaxjobs                     *  get list watch
+        *            kubeflow.org                  mpijobs                     *  get list watch
+        *            kubeflow.org                  mxjobs                      *  get list watch
+        *            kubeflow.org                  notebooks                   *  get list watch
+        *            kubeflow.org                  paddlejobs                  *  get list watch
+        *            kubeflow.org                  pytorchjobs                 *  get list watch
+        *            kubeflow.org                  tfjobs                      *  get list watch
+        *            kubeflow.org                  xgboostjobs                 *  get list watch
+        *            leaderworkerset.x-k8s.io      leaderworkersets            *  get list watch
+        *            ray.io                        rayclusters                 *  get list watch
+        *            ray.io                        rayjobs                     *  get list watch
+        *            ray.io                        rayservices                 *  get list watch
+        *            scheduler.grove.io            podgangs                    *  get list watch
+        *            scheduling.k8s.io             podgroups                   *  get list watch
+        *            scheduling.x-k8s.io           podgroups                   *  get list watch
+        *            serving.knative.dev           revisions                   *  get list watch
+        *            sparkoperator.k8s.io          scheduledsparkapplications  *  get list watch
+        *            sparkoperator.k8s.io          sparkapplications           *  get list watch
+        *            tekton.dev                    pipelineruns                *  get list watch
+        *            tekton.dev                    taskruns                    *  get list watch
+        *            trainer.kubeflow.org          trainjobs                   *  get list watch
         hbox-system  coordination.k8s.io    leases                  *               create
         hbox-system  coordination.k8s.io    leases                  job-controller  get update
         """,

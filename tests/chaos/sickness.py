@@ -368,7 +368,7 @@ async def a_switch_dies(world: World) -> None:
     if len(shared()) != 1:
         raise Violation(f"one switch is {len(shared())} incidents")
     if own := [one for one in world.opened(before) if one["node"] and one["state"] != "closed"]:
-        raise Violation(f"beside the switch's, {len(own)} incidents are open: {own[:2]}")
+        raise Violation(f"in addition to the switch's, {len(own)} incidents are open: {own[:2]}")
     if world.observer.most_cordoned:
         raise Violation("a node was cordoned for its switch")
 

@@ -95,7 +95,7 @@ async def test_a_gang_leaves_a_node_with_a_port_down_and_work_within_the_node_go
         again = await where(client, "wide-0", "wide-1")
         assert set(again.values()) == set(NAMES) - {home}
         await submit(client, "one", cards=1)
-        assert (await where(client, "one"))["one"] == home, "work on one card goes on"
+        assert (await where(client, "one"))["one"] == home, "work on one card continues"
         for port in PORTS[1:]:
             inject(platform, "nic-down", home, "--adapter", port)
         await asyncio.to_thread(

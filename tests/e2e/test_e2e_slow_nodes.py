@@ -89,7 +89,7 @@ async def test_pair_tests_on_idle_nodes_find_the_slow_node(platform: Up) -> None
         assert {one["busbw"] for one in pairs if SLOW in (one["one"], one["other"])} == {SLOW_GBS}
         assert {one["busbw"] for one in pairs if SLOW not in (one["one"], one["other"])} == {WELL_GBS}
         assert SLOW in last["slow"], last
-        # The node beside the slow one is cleared by its pair of another round.
+        # The slow node's partner is cleared by its pair of another round.
         combined = platform.json("health", "nccl", "read", "run-1", "run-2", "run-3")
         assert (combined["slow"], combined["slowLeaves"], combined["uplinks"]) == ([SLOW], [], False)
         assert [one["one"] for one in combined["retests"]] == [SLOW]

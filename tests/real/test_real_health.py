@@ -1,4 +1,4 @@
-"""Cordons and taints of ours on a real API server: beside those of others, with writers that cause conflicts, and while the API server is away.
+"""Cordons and taints of ours on a real API server: with those of others, with writers that cause conflicts, and while the API server is away.
 
 node-agent reads the hardware of emulated nodes and publishes what it finds; health-monitor judges; the binder writes. kwok keeps the nodes ready. For AWAY_S
 there is no API server, and faults begin and end. WITHIN_S after its return all nodes have to be as intended. No cordon and no taint of another client may

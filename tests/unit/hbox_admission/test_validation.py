@@ -1,4 +1,4 @@
-"""What `/validate` says of Queues and PodGroups: the field, its value, and what to write."""
+"""Answers of `/validate` on Queues and PodGroups: the field, its value, and what to write."""
 
 from __future__ import annotations
 

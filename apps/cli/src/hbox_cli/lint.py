@@ -1,6 +1,6 @@
 """The gangs of one manifest, as job-controller would form them of the pods that the workload's controller creates.
 
-The pods do not exist yet: a pod of each role that the manifest declares stands for them, with the label that names its role.
+The pods do not exist yet: one pod of each declared role represents them, with the label that names its role.
 """
 
 from collections.abc import Iterable, Mapping

@@ -69,7 +69,7 @@ async def end_interrupted(journal: Journal, boot_id: str, commands: Commands) ->
     for entry in journal:
         if entry.ended is not None:
             continue
-        if entry.boot_id == boot_id and entry.decision.verb is Verb.REBOOT and _goes_down(entry):
+        if entry.boot_id == boot_id and entry.decision.verb is Verb.REBOOT and _shuts_down(entry):
             continue
         if entry.boot_id == boot_id:
             restore = tuple(Command(args) for args in entry.restore)
@@ -81,7 +81,7 @@ async def end_interrupted(journal: Journal, boot_id: str, commands: Commands) ->
         _end(journal, entry.decision, ended)
 
 
-def _goes_down(entry: Entry) -> bool:
+def _shuts_down(entry: Entry) -> bool:
     """Whether a node that has not booted since may still go down."""
     return 0 <= wall_s() - entry.at < REBOOTS_S
 
@@ -179,7 +179,7 @@ class NodeRemedy:
         """Whether a reboot that an earlier process began is under way; ends it if the node did not go down."""
         for entry in list(self._journal):
             if entry.ended is None and entry.decision.verb is Verb.REBOOT:
-                if _goes_down(entry):
+                if _shuts_down(entry):
                     return True
                 _end(self._journal, entry.decision, failed(f"the node did not go down within {REBOOTS_S:g} s"))
                 self._unpublished.add(entry.decision.id)
@@ -216,7 +216,7 @@ class NodeRemedy:
         try:
             ended = await asyncio.shield(executing)
         except asyncio.CancelledError:
-            if plan.reboots:  # the node goes down
+            if plan.reboots:  # the node shuts down
                 executing.cancel()
                 raise
             log.warning("the program ends after %s of %s", decision.verb, decision.entity)

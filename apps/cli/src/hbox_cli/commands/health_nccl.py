@@ -71,14 +71,14 @@ def _read_nodes(ctx: Context) -> tuple[dict[str, str], dict[str, int]]:
     return run(ask)
 
 
-def _alike(leaf_of: Mapping[str, str], cards: Mapping[str, int]) -> tuple[dict[str, str], int]:
+def _same_model(leaf_of: Mapping[str, str], cards: Mapping[str, int]) -> tuple[dict[str, str], int]:
     """The nodes with as many cards as most have. Raises NotFound for less than two."""
     numbers = list(cards.values())
     most = max(numbers, key=lambda count: (numbers.count(count), count), default=0)
-    alike = {name: leaf for name, leaf in leaf_of.items() if cards[name] == most}
-    if len(alike) < 2:
+    similar = {name: leaf for name, leaf in leaf_of.items() if cards[name] == most}
+    if len(similar) < 2:
         raise NotFound("fewer than two nodes with cards are idle, ready and well", hint="`hbox nodes` lists them")
-    return alike, most
+    return similar, most
 
 
 @command.command("plan")
@@ -86,7 +86,7 @@ def _alike(leaf_of: Mapping[str, str], cards: Mapping[str, int]) -> tuple[dict[s
 @platform_options
 def plan(ctx: Context, rounds: int) -> None:
     """Show the pairs of idle nodes that would be tested. Nothing is created."""
-    leaf_of, _ = _alike(*_read_nodes(ctx))
+    leaf_of, _ = _same_model(*_read_nodes(ctx))
     ctx.output.rows("PairTest", [_item(test) for test in pairtests.plan(leaf_of, rounds)], TESTS)
 
 
@@ -95,7 +95,7 @@ def plan(ctx: Context, rounds: int) -> None:
 @click.option("--image", required=True, help="Image with nccl-tests.")
 @click.option(
     "--command",
-    "words",
+    "arguments",
     required=True,
     help="Command of both pods; that of NODE_RANK 0 writes its output to /dev/termination-log.",
 )
@@ -112,7 +112,7 @@ def submit(
     name: str,
     *,
     image: str,
-    words: str,
+    arguments: str,
     namespace: str,
     priority_class: str,
     number: int,
@@ -126,14 +126,14 @@ def submit(
     from hbox_common.kube import KubeClient  # noqa: PLC0415
     from hbox_common.kube.manifests import apply  # noqa: PLC0415
 
-    leaf_of, cards = _alike(*_read_nodes(ctx))
+    leaf_of, cards = _same_model(*_read_nodes(ctx))
     tests = [one for one in pairtests.plan(leaf_of, number) if one.round == number]
     if pairs:
         named = [pair.split(",") for pair in pairs]
         if any(len(pair) != 2 or pair[0] == pair[1] for pair in named):
             raise InvalidRequest("--pair: two nodes are expected, such as n1,n2")
         tests = [pairtests.PairTest(number, one, other) for one, other in named]
-    wanted = pairtests.Run(name, namespace, image, ("sh", "-c", words), priority_class, cards, rail)
+    wanted = pairtests.Run(name, namespace, image, ("sh", "-c", arguments), priority_class, cards, rail)
 
     async def create() -> None:
         async with KubeClient.connect(running_of(ctx).kubeconfig or None, user_agent="hbox health nccl") as client:

@@ -75,7 +75,7 @@ def by_owner(entry: PodEntry, membership: Membership | None) -> PodEntry:
 
 
 def _identified(document: Document) -> Mapping[str, object]:
-    """The object with the namespace that an absent one stands for."""
+    """The object; without a namespace, in the namespace `default`."""
     content = dict(document.content)
     meta = content.get("metadata")
     content["metadata"] = {"namespace": "default", **(meta if isinstance(meta, dict) else {})}

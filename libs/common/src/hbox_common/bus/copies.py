@@ -38,6 +38,6 @@ def refuse_copy(subject: str, headers: Mapping[str, str], *, direct_get: bool = 
 
 
 def is_request(reply: str, headers: Mapping[str, str] | None) -> bool:
-    """Whether a client sent a message directly, and its answer goes to an inbox: a server with a free choice of subjects would be led to publish on its own
+    """Whether a client sent a message directly and asks for the answer in an inbox: a server with a free choice of subjects would be led to publish on its own
     ones."""
     return reply.startswith(_INBOXES) and COPY_HEADERS.isdisjoint(headers or {})

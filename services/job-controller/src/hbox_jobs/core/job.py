@@ -215,10 +215,10 @@ class Record:
         reason = self.plain_reason
         if not reason or self.gang:
             return reason
-        if alone := next((pod.member.alone for pod in self.pods.values() if pod.member is not None), ""):
-            return f"{reason}; {OWNER_NOT_READABLE}: {alone}"
-        label = next((pod.foreign_gang_label for pod in self.pods.values() if pod.foreign_gang_label), "")
-        return f"{reason}; {GANG_NOT_READ}: {not_read_text(label)}" if label else reason
+        if label := next((pod.foreign_gang_label for pod in self.pods.values() if pod.foreign_gang_label), ""):
+            return f"{reason}; {GANG_NOT_READ}: {not_read_text(label)}"
+        alone = next((pod.member.alone for pod in self.pods.values() if pod.member is not None), "")
+        return f"{reason}; {OWNER_NOT_READABLE}: {alone}" if alone else reason
 
     @property
     def plain_reason(self) -> str:

@@ -103,7 +103,7 @@ class Successions:
             missing = self._missing(succession)
             if missing < lost[succession]:
                 missing = lost[succession]
-                self._changed[succession] = None  # the next message says how many are missing now
+                self._changed[succession] = None  # the next message has the number that is missing now
             elif missing == 0:
                 self._losing.discard(succession)
             if self._published.get(succession, 0) != missing:
