@@ -59,7 +59,7 @@ def test_ports_behind_the_last_one_are_refused(tmp_path: Path) -> None:
         portplan.ports(largest.processes, largest.brokers, first=65_436),
     ):
         pass
-    assert e.value.hint == "65381 at most"
+    assert e.value.hint == "65380 at most"
 
 
 def test_a_port_with_closed_connections_of_an_earlier_server_is_free() -> None:

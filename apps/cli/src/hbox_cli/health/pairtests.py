@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from hbox_common.health.nccl import Pair, parse_nccl
+from hbox_common.model import VENDORS
 from hbox_health.core.judge.bandwidth import FLOOR, Pairs, judge_pairs
 
 #: Labels of what a run creates.
@@ -146,7 +147,7 @@ def _pod(run: Run, group: str, labels: Mapping[str, str], rank: int, test: PairT
     node, peer = (test.one, test.other) if rank == 0 else (test.other, test.one)
     env = {"NODE_RANK": str(rank), "NNODES": "2", "MASTER_ADDR": f"{group}-0.{run.name}", "MASTER_PORT": str(PORT)}
     env |= {"NCCL_IB_HCA": f"={run.rail}"} if run.rail else {}
-    amounts = {"nvidia.com/gpu": str(run.cards)}
+    amounts = {VENDORS.default.cards: str(run.cards)}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
