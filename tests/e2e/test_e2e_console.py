@@ -169,7 +169,7 @@ def test_operators_check_a_platform_by_its_broker(platform: Up) -> None:
     done = hbox("check", "--nats-url", running["nats_url"], "--nats-seed", str(seed), "-o", "json", env=env)
     assert done.returncode == 0, done
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
-    assert list(checks) == ["broker", "kubernetes", "nodes", "definitions"]
+    assert list(checks) == ["broker", "kubernetes", "nodes", "definitions", "workloads"]
     assert "2 nodes" in checks["broker"]["message"]
     assert "the services are not checked" in done.stderr
 
