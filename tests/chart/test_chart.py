@@ -408,7 +408,9 @@ def test_everything_is_in_the_releases_namespace_or_in_none(name: str) -> None:
     published = {(kind, CONSOLE) for kind in bindings}  # in both namespaces
     for found in objects(name):
         where = found["metadata"].get("namespace")
-        cluster_wide = found["kind"].startswith(("Cluster", "ValidatingAdmissionPolicy", "MutatingWebhook", "ValidatingWebhook"))
+        cluster_wide = found["kind"].startswith(
+            ("Cluster", "ValidatingAdmissionPolicy", "MutatingWebhook", "ValidatingWebhook")
+        )
         assert cluster_wide == (where is None), found["metadata"]["name"]
         if where not in (NAMESPACE, None):
             key = (found["kind"], found["metadata"]["name"])
