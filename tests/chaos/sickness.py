@@ -321,7 +321,7 @@ async def agents_lie(world: World) -> None:
         facts = []
         for _ in range(20):
             seq += 1
-            check = world.random.choice([*Check, "unheard-of"])
+            check = world.random.choice([*Check, "no-such-check"])
             code = world.random.choice(["79", "card", "cards", "port", "units", "exporter", "hangs:x", "9" * 30, "", "started"])
             value = {key: world.random.choice(values) for key in world.random.sample(keys, 4)}
             at = world.random.choice([0.0, -1e9, 1e18, 5.0])

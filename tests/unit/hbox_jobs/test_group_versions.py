@@ -4,6 +4,7 @@ from hbox_common.events import JobVerdict
 from hbox_common.model import JobId, NodeName, PodPhase
 from hbox_jobs.core.feedback import Feedback
 from hbox_jobs.core.jobs import Jobs
+from hbox_jobs.core.membership import Membership
 
 from .job_world import group, pod
 
@@ -177,9 +178,19 @@ def test_pod_with_a_gang_label_of_another_scheduler_gets_an_event() -> None:
     jobs.pod(named, 0.0)
     feedback.pod(None, named, 0.0)
     feedback.pod(named, named, 0.0)
-    ((write),) = feedback.events(1.0, 9)
+    assert feedback.events(2.9, 9) == [], "the group that the label names may still be read"
+    ((write),) = feedback.events(3.0, 9)
     assert (write.reason, write.warning, write.name) == ("GangNotRead", True, "a")
     assert "scheduling.x-k8s.io/pod-group" in write.message
+
+
+def test_pod_of_a_gang_that_its_label_names_gets_no_event() -> None:
+    jobs = Jobs()
+    feedback = Feedback(jobs)
+    named = pod("a", foreign_gang_label="scheduling.x-k8s.io/pod-group", member=Membership("ml/g", "podgroup/g"))
+    jobs.pod(named, 0.0)
+    feedback.pod(None, named, 0.0)
+    assert feedback.events(3.0, 9) == []
 
 
 def test_reason_of_a_pod_with_a_gang_label_of_another_scheduler_names_the_label() -> None:

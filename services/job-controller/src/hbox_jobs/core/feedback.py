@@ -60,6 +60,10 @@ class Kind(StrEnum):
     POD_GROUP = "PodGroup"
 
 
+#: Seconds after which a group that a pod names by a label is read, or known to be unreadable.
+GROUP_SETTLED_S = 3.0
+
+
 @dataclass(frozen=True, slots=True)
 class ConditionWrite:
     """PodScheduled=False with this message, on exactly this version of the pod. `fresh`: it had no such condition before."""
@@ -137,7 +141,7 @@ class Feedback:
         if old is None and new.foreign_gang_label and new.placeable:
             note = not_read_text(new.foreign_gang_label)
             write = self._about(new, GANG_NOT_READ, note)
-            self._successes.put(f"{new.uid}/{GANG_NOT_READ}", write, now, new.namespace)
+            self._successes.put(f"{new.uid}/{GANG_NOT_READ}", write, now + GROUP_SETTLED_S, new.namespace)
         if old is None and new.ours and new.placeable and not new.group and (note := unknown_policy(new.annotations)):
             self._successes.put(f"{new.uid}/{UNKNOWN_FIELD}", self._about(new, UNKNOWN_FIELD, note), now, new.namespace)
         if new.node:
@@ -329,11 +333,7 @@ class Feedback:
         return writes
 
     def events(self, now: float, limit: int) -> list[EventWrite]:
-        # The placement of pods that are gone is not reported.
-        found = self._successes.take(now, limit)
-        writes = [
-            one for one in found if one.reason != SCHEDULED or one.kind is not Kind.POD or self._jobs.view(PodUid(one.uid))
-        ]
+        writes = [one for one in self._successes.take(now, limit) if self._holds(one)]
         for key in self._failures.take(now, limit - len(writes)):
             record = self._jobs.record(key)
             if record is not None and now < record.published_from:
@@ -343,6 +343,13 @@ class Feedback:
                 writes.append(write)
         pods = (self._pod_failure(uid) for uid in self._pod_failures.take(now, limit - len(writes)))
         return [*writes, *(write for write in pods if write is not None)]
+
+    def _holds(self, write: EventWrite) -> bool:
+        """False for the placement of a pod that is gone, and for the label of a pod that is a member of the gang that the label names."""
+        if write.kind is not Kind.POD or write.reason not in (SCHEDULED, GANG_NOT_READ):
+            return True
+        pod = self._jobs.view(PodUid(write.uid))
+        return pod is not None and (write.reason == SCHEDULED or pod.member is None or not pod.member.key)
 
     def selections(self, now: float, limit: int) -> list[SelectionWrite]:
         writes = []
