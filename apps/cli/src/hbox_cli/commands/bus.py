@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -52,6 +52,21 @@ _KUBECONFIG = click.option(
     type=click.Path(path_type=Path, dir_okay=False),
     help="Kubeconfig of the cluster [the pod's service account].",
 )
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def certificate_options(command: _Command) -> _Command:
+    """The options `--ca`, `--certificate` and `--key` of clients of the broker."""
+    file = click.Path(path_type=Path, dir_okay=False)
+    for name, variable, text in (
+        ("--key", "HBOX_NATS_KEY", "Key of the client certificate."),
+        ("--certificate", "HBOX_NATS_CERTIFICATE", "Client certificate."),
+        ("--ca", "HBOX_NATS_CA", "Authority of the broker's certificate."),
+    ):
+        command = click.option(name, envvar=variable, type=file, help=text)(command)
+    return command
 
 
 @click.group("bus")
@@ -225,18 +240,7 @@ async def _kept(client: "KubeClient", path: str, wanted: Mapping[str, Callable[[
 )
 @click.option("--account", required=True, metavar="NAMESPACE:NAME", help="Service account of the agents.")
 @click.option("--remedy-account", metavar="NAMESPACE:NAME", help="Service account of node-remedy [it is not admitted].")
-@click.option(
-    "--ca",
-    envvar="HBOX_NATS_CA",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Authority of the broker's certificate.",
-)
-@click.option(
-    "--certificate", envvar="HBOX_NATS_CERTIFICATE", type=click.Path(path_type=Path, dir_okay=False), help="Client certificate."
-)
-@click.option(
-    "--key", envvar="HBOX_NATS_KEY", type=click.Path(path_type=Path, dir_okay=False), help="Key of the client certificate."
-)
+@certificate_options
 @click.option(
     "--health-host", envvar="HBOX_HEALTH_HOST", default="127.0.0.1", show_default=True, help="Address of /healthz and /readyz."
 )
@@ -323,18 +327,7 @@ def callout_(
     type=click.Path(path_type=Path, dir_okay=False),
     help="Seed file of user admin [the broker has no users].",
 )
-@click.option(
-    "--ca",
-    envvar="HBOX_NATS_CA",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Authority of the broker's certificate.",
-)
-@click.option(
-    "--certificate", envvar="HBOX_NATS_CERTIFICATE", type=click.Path(path_type=Path, dir_okay=False), help="Client certificate."
-)
-@click.option(
-    "--key", envvar="HBOX_NATS_KEY", type=click.Path(path_type=Path, dir_okay=False), help="Key of the client certificate."
-)
+@certificate_options
 @click.option(
     "--replicas", type=click.IntRange(1, 5), help="Replicas of each stream [1 for new streams, unchanged for others]."
 )

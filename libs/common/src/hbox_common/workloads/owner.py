@@ -6,6 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from hbox_common.model.annotations import PREEMPTABLE, QUEUE_NAME
 from hbox_common.model.bounds import INT32_MAX, NAME_BYTES, ROLES, is_plain, not_plain, oversized, sanitized
 
 from .fields import Fields, at_path, mapping, seconds, texts
@@ -14,9 +15,7 @@ from .schema import KindForm, RolesForm, forms_of
 
 #: Volcano's annotations for the fabric.
 MODE, HIGHEST_TIER = "volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier"
-QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 GROUP_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
-PREEMPTABLE = "volcano.sh/preemptable"
 JOB_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 
 

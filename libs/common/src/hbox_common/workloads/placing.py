@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from .owner import QUEUE_NAME, Declared, Kind, Kinds, Owner
+from hbox_common.model.annotations import QUEUE_NAME
+
+from .owner import Declared, Kind, Kinds, Owner
 from .refs import GroupBy, GroupRef, OwnerRef
 
 #: Labels of a LeaderWorkerSet's pods.

@@ -69,9 +69,6 @@ log = logging.getLogger(__name__)
 #: The preemptionPolicy of pods and PriorityClasses that never preempt.
 NEVER = "Never"
 
-#: Labels by which coscheduling (kubernetes-sigs/scheduler-plugins) names a pod's gang; the older one is last.
-FOREIGN_GANGS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
-
 #: Of one pod, by which nodes are scored.
 MAX_IMAGES = 16
 
@@ -161,7 +158,9 @@ class PodReader:
             started_at=_seconds(status.start_time) or None if written.annotations else None,
             never_preempts=spec.preemption_policy == NEVER,
             rank_key=rank_key(meta.name, written.role, meta.labels, meta.annotations) if written.group else None,
-            foreign_gang_label="" if written.group else next((label for label in FOREIGN_GANGS if meta.labels.get(label)), ""),
+            foreign_gang_label=""
+            if written.group
+            else next((label for label in COSCHEDULING_LABELS if meta.labels.get(label)), ""),
             written=_bytes_of(meta.labels) + _bytes_of(written.annotations),
             traceparent=submitter_of(meta.annotations),
             refusal=refusal_of(status.phase, status.reason, status.message),
