@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbox_admission.core import Outcome, Rules, mutate, opened, review
+from hbox_admission.core import Outcome, Rules, mutate, parse_review, review
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import objects as kube
 from hbox_common.model import VENDORS, CardRequest
@@ -189,4 +189,4 @@ def test_whatever_is_no_pod_is_told_so(pod: dict[str, Any]) -> None:
 @given(st.one_of(st.binary(max_size=60), JSON.map(lambda value: json.dumps(value).encode())))
 def test_whatever_is_no_review_is_told_so(body: bytes) -> None:
     with pytest.raises(InvalidRequest, match=r"this is no AdmissionReview|this is '.*' of"):
-        review(opened(body), RULES)
+        review(parse_review(body), RULES)

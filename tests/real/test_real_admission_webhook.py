@@ -311,5 +311,5 @@ async def test_without_the_endpoint_pods_are_made_as_they_are_and_told_what_they
     assert "add nvidia.com/gpu: 1" in message
     await removed(admin, "plain", "told")
     text = (await admin.request("GET", "/metrics")).body.decode()
-    let_by = [line for line in text.splitlines() if line.startswith(tuple(f"{name}{{" for name in KUBERNETES))]
-    assert any('name="pods.admission.hbox.io"' in line and not line.endswith(" 0") for line in let_by), "what the alert counts"
+    allowed = [line for line in text.splitlines() if line.startswith(tuple(f"{name}{{" for name in KUBERNETES))]
+    assert any('name="pods.admission.hbox.io"' in line and not line.endswith(" 0") for line in allowed), "what the alert counts"

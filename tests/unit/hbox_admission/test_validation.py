@@ -59,13 +59,13 @@ def test_sound_objects_are_accepted_without_a_word() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (queue("a", capability={CARDS: -1}), "spec: capability of nvidia.com/gpu: -1 is negative; the queue takes nothing until that is mended"),
+        (queue("a", capability={CARDS: -1}), "spec: capability of nvidia.com/gpu: -1 is negative; the queue takes nothing until that is corrected"),
         (queue("a", parent="a"), "spec.parent is 'a', and the parents form a circle (a -> a)" + OUTSIDE),
         (queue("dept", parent="train"), "spec.parent is 'train', and the parents form a circle (dept -> train -> dept)" + OUTSIDE),
         (
             queue("a", annotations={"hbox.io/budget-card-hours": "many"}),
             "spec: hbox.io/budget-card-hours is 'many', which is no number of card-hours (write it like 1000); "
-            "the queue takes nothing until that is mended",
+            "the queue takes nothing until that is corrected",
         ),
         (group(queue="No_Name"), "spec.queue is 'No_Name', and no object of Kubernetes can be called so; its pods would never be scheduled"),
         (group(minMember=2**40), f"spec.minMember is {2**40} (write a number of pods); its pods would never be scheduled"),
@@ -99,7 +99,7 @@ def test_what_is_never_scheduled_is_refused(body: dict[str, Any], message: str) 
         (group(minMember=1, queue="dept"), "spec.queue is 'dept', which takes no pods because queues are below it: write serve or train"),
         (group(minMember=1, queue="root"), "spec.queue is 'root', which takes no pods: write the name of a queue below it"),
         (group(minMembers=1), "spec.minMembers: unknown field, ignored; did you mean spec.minMember?"),
-        (group(owner=True, queue="No_Name"), "spec.queue is 'No_Name', and no object of Kubernetes can be called so; its pods wait until that is mended"),
+        (group(owner=True, queue="No_Name"), "spec.queue is 'No_Name', and no object of Kubernetes can be called so; its pods wait until that is corrected"),
     ],
 )  # fmt: skip
 def test_what_volcano_accepts_or_may_come_later_is_a_warning(body: dict[str, Any], message: str) -> None:

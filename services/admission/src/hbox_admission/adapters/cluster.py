@@ -36,7 +36,7 @@ class Cluster:
         self._watched_queues = Informer(client, QUEUES, QueueObject, keep=_without_status)
         self._defaults: dict[str, NamespaceDefaults] = {}
         self._queues: dict[QueueName, Queue] = {}
-        self._came = asyncio.Event()
+        self._namespace_added = asyncio.Event()
 
     @property
     def queues(self) -> dict[QueueName, Queue] | None:
@@ -49,7 +49,7 @@ class Cluster:
             try:
                 async with asyncio.timeout(NEW_NAMESPACE_S):
                     while namespace not in self._defaults:
-                        await self._came.wait()
+                        await self._namespace_added.wait()
             except TimeoutError:
                 log.info("namespace %s is not in the watch's copy", namespace)
         return self._defaults.get(namespace, NO_DEFAULTS)
@@ -82,8 +82,8 @@ class Cluster:
                 self._defaults[delta.new.metadata.name] = defaults_of(delta.new.metadata.labels, self._schedulers)
             elif delta.old is not None:
                 self._defaults.pop(delta.old.metadata.name, None)
-        self._came.set()
-        self._came = asyncio.Event()
+        self._namespace_added.set()
+        self._namespace_added = asyncio.Event()
 
     async def _on_queues(self, deltas: Sequence[Delta[QueueObject]]) -> None:
         for delta in deltas:

@@ -14,7 +14,7 @@ from hbox_common.kube.unknownfields import SpecFields
 from hbox_common.model import QueueName
 from hbox_common.model.bounds import is_name, sanitized
 
-from ..core.validation import GroupAsked, QueueAsked
+from ..core.validation import GroupRequest, QueueRequest
 
 T = TypeVar("T", Queue, PodGroup)
 
@@ -23,7 +23,7 @@ _QUEUE_FIELDS, _GROUP_FIELDS = SpecFields(QUEUE), SpecFields(POD_GROUP)
 _QUANTITY = 32
 
 
-def queue_asked(content: Mapping[str, Any]) -> QueueAsked:
+def queue_request(content: Mapping[str, Any]) -> QueueRequest:
     """Raises InvalidRequest for what is no Queue."""
     found = _read(content, Queue, _QUEUE_FIELDS)
     name = QueueName(found.metadata.name)
@@ -31,18 +31,18 @@ def queue_asked(content: Mapping[str, Any]) -> QueueAsked:
     try:
         queue = queue_of(found)
     except InvalidRequest as e:
-        return QueueAsked(name, parent, fault=f"spec: {e}", unknown_fields=found.unknown_fields)
+        return QueueRequest(name, parent, fault=f"spec: {e}", unknown_fields=found.unknown_fields)
     spec = found.spec
     amounts = {"guarantee": spec.guarantee.resource, "deserved": spec.deserved, "capability": spec.capability}
     written = {share: {key: sanitized(str(one), _QUANTITY) for key, one in by.items()} for share, by in amounts.items()}
-    return QueueAsked(name, parent, queue, written=written, unknown_fields=queue.unknown_fields)
+    return QueueRequest(name, parent, queue, written=written, unknown_fields=queue.unknown_fields)
 
 
-def group_asked(content: Mapping[str, Any]) -> GroupAsked:
+def group_request(content: Mapping[str, Any]) -> GroupRequest:
     """Raises InvalidRequest for what is no PodGroup."""
     found = _read(content, PodGroup, _GROUP_FIELDS)
     rules = rules_of(found)
-    return GroupAsked(
+    return GroupRequest(
         namespace=found.metadata.namespace,
         queue=rules.queue,
         priority_class=rules.priority_class,

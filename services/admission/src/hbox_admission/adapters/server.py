@@ -21,7 +21,7 @@ from hbox_common.runtime.certificate import Certificate
 from hbox_common.runtime.guarded import Bounds, Guarded
 
 from .. import metrics
-from ..core import Outcome, Rules, Verdict, completes, opened, review
+from ..core import Outcome, Rules, Verdict, completes, parse_review, review
 from .cluster import Cluster
 from .validating import validated
 
@@ -98,13 +98,13 @@ class AdmissionServer:
             await self._runner.cleanup()
 
     async def _mutate(self, body: bytes) -> Verdict:
-        request = opened(body)
+        request = parse_review(body)
         if self._cluster is None or not request.namespace or not completes(request):
             return review(request, self._rules())
         return review(request, self._rules(), await self._cluster.defaults(request.namespace))
 
     async def _validate(self, body: bytes) -> Verdict:
-        return validated(opened(body), self._cluster.queues if self._cluster is not None else None)
+        return validated(parse_review(body), self._cluster.queues if self._cluster is not None else None)
 
     async def _answer(self, judge: Callable[[bytes], Awaitable[Verdict]], request: web.Request) -> web.Response:
         began = perf_counter()

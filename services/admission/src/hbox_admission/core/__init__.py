@@ -2,28 +2,28 @@
 
 from .mutation import Mutation, Outcome, Rules, mutate
 from .namespaces import NO_DEFAULTS, NamespaceDefaults, defaults_of
-from .review import Request, Ruling, Verdict, completes, let_by, opened, review, ruled
-from .validation import GroupAsked, Judgement, QueueAsked, judge_group, judge_queue
+from .review import Request, ValidationOutcome, Verdict, completes, allowed, parse_review, review, validation_response
+from .validation import GroupRequest, Judgement, QueueRequest, judge_group, judge_queue
 
 __all__ = [
     "NO_DEFAULTS",
-    "GroupAsked",
+    "GroupRequest",
     "Judgement",
     "Mutation",
     "NamespaceDefaults",
     "Outcome",
-    "QueueAsked",
+    "QueueRequest",
     "Request",
     "Rules",
-    "Ruling",
+    "ValidationOutcome",
     "Verdict",
     "completes",
     "defaults_of",
     "judge_group",
     "judge_queue",
-    "let_by",
+    "allowed",
     "mutate",
-    "opened",
+    "parse_review",
     "review",
-    "ruled",
+    "validation_response",
 ]

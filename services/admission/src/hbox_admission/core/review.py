@@ -1,6 +1,6 @@
 """An AdmissionReview (admission.k8s.io/v1) and its answers.
 
-`review`: of a pod, always allowed, with a JSON patch where there is something to write. `ruled`: of a Queue or PodGroup, allowed or refused, with warnings.
+`review`: of a pod, always allowed, with a JSON patch where there is something to write. `validation_response`: of a Queue or PodGroup, allowed or refused, with warnings.
 A dry run is answered alike: nothing is kept here. What is not a pod that is being made is let by: the rules of the webhook's configuration name no more, and
 nothing of a pod that is written here may change later.
 """
@@ -58,7 +58,7 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
 _POD = Kind("", "v1", "Pod")
 
 
-class Ruling(StrEnum):
+class ValidationOutcome(StrEnum):
     ACCEPTED = "accepted"
     WARNED = "warned"
     REFUSED = "refused"
@@ -70,11 +70,11 @@ class Verdict:
     """`answer`: the AdmissionReview of the response."""
 
     answer: Mapping[str, Any]
-    outcome: Outcome | Ruling
+    outcome: Outcome | ValidationOutcome
     warnings: int = 0
 
 
-def opened(body: bytes) -> Request:
+def parse_review(body: bytes) -> Request:
     """Raises InvalidRequest if the body is no AdmissionReview."""
     try:
         asked = msgspec.json.decode(body, type=_Review)
@@ -114,12 +114,12 @@ def review(request: Request, rules: Rules, namespace: NamespaceDefaults = NO_DEF
     return Verdict(_answer(response), found.outcome, len(found.warnings))
 
 
-def let_by(request: Request) -> Verdict:
+def allowed(request: Request) -> Verdict:
     """Of what `/validate` does not judge."""
-    return Verdict(_answer({"uid": request.uid, "allowed": True}), Ruling.OTHER)
+    return Verdict(_answer({"uid": request.uid, "allowed": True}), ValidationOutcome.OTHER)
 
 
-def ruled(request: Request, judgement: Judgement) -> Verdict:
+def validation_response(request: Request, judgement: Judgement) -> Verdict:
     """The answer of `/validate`."""
     warnings = bounded(judgement.warnings)
     response: dict[str, Any] = {"uid": request.uid, "allowed": not judgement.refusals}
@@ -128,8 +128,8 @@ def ruled(request: Request, judgement: Judgement) -> Verdict:
     if judgement.refusals:
         message = sanitized("; ".join(judgement.refusals), MOST_REFUSAL)
         response["status"] = {"code": 422, "reason": "Invalid", "message": message}
-        return Verdict(_answer(response), Ruling.REFUSED, len(warnings))
-    return Verdict(_answer(response), Ruling.WARNED if warnings else Ruling.ACCEPTED, len(warnings))
+        return Verdict(_answer(response), ValidationOutcome.REFUSED, len(warnings))
+    return Verdict(_answer(response), ValidationOutcome.WARNED if warnings else ValidationOutcome.ACCEPTED, len(warnings))
 
 
 def _answer(response: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ _ORDER = (
 
 
 @dataclass(frozen=True, slots=True)
-class QueueAsked:
+class QueueRequest:
     """A Queue of a request. `queue`: None if its rules cannot be read, for the reason `fault`; `written`: its amounts as written, by share and resource."""
 
     name: QueueName
@@ -42,7 +42,7 @@ class QueueAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupAsked:
+class GroupRequest:
     """A PodGroup of a request. `fault`: why HBox would not schedule it; `owned`: a controller made it."""
 
     namespace: str
@@ -66,9 +66,9 @@ class Judgement:
         return Judgement(new, (*(text for text in self.refusals if text in before.refusals), *self.warnings))
 
 
-def judge_queue(asked: QueueAsked, queues: Mapping[QueueName, Queue] | None) -> Judgement:
+def judge_queue(asked: QueueRequest, queues: Mapping[QueueName, Queue] | None) -> Judgement:
     """`queues`: those that exist; None = unknown, and other queues are not checked."""
-    refusals = [f"{asked.fault}; the queue takes nothing until that is mended"] if asked.fault else []
+    refusals = [f"{asked.fault}; the queue takes nothing until that is corrected"] if asked.fault else []
     warnings: list[str] = []
     if asked.parent == asked.name:
         refusals.append(_circle(asked.parent, (asked.name, asked.name)))
@@ -93,7 +93,7 @@ def judge_queue(asked: QueueAsked, queues: Mapping[QueueName, Queue] | None) -> 
     return Judgement(tuple(refusals), (*warnings, *asked.unknown_fields))
 
 
-def judge_group(asked: GroupAsked, queues: Mapping[QueueName, Queue] | None) -> Judgement:
+def judge_group(asked: GroupRequest, queues: Mapping[QueueName, Queue] | None) -> Judgement:
     warnings = []
     together = sum(asked.min_task_member.values())
     if asked.min_member < together:
@@ -105,7 +105,7 @@ def judge_group(asked: GroupAsked, queues: Mapping[QueueName, Queue] | None) -> 
         warnings += _queue_of_group(asked, queues)
     warnings += asked.unknown_fields
     if asked.fault and asked.owned:
-        return Judgement((), (f"{asked.fault}; its pods wait until that is mended", *warnings))
+        return Judgement((), (f"{asked.fault}; its pods wait until that is corrected", *warnings))
     return Judgement((f"{asked.fault}; its pods would never be scheduled",) if asked.fault else (), tuple(warnings))
 
 
@@ -116,7 +116,7 @@ def _circle(parent: str, names: Sequence[str]) -> str:
     )
 
 
-def _ancestors(asked: QueueAsked, queues: Mapping[QueueName, Queue]) -> list[QueueName]:
+def _ancestors(asked: QueueRequest, queues: Mapping[QueueName, Queue]) -> list[QueueName]:
     """Names of the queues above it, upwards. The last one is the queue itself if it is its own ancestor, a name without a queue, or one seen before."""
     found: list[QueueName] = []
     name = QueueName(asked.parent)
@@ -155,7 +155,7 @@ def _contradictions(queue: Queue, written: Mapping[str, Mapping[str, str]]) -> l
     return found
 
 
-def _queue_of_group(asked: GroupAsked, queues: Mapping[QueueName, Queue]) -> list[str]:
+def _queue_of_group(asked: GroupRequest, queues: Mapping[QueueName, Queue]) -> list[str]:
     name = asked.queue or DEFAULT_QUEUE
     if name == DEFAULT_QUEUE and name not in queues:
         return []  # it is there without an object
@@ -173,7 +173,7 @@ def _queue_of_group(asked: GroupAsked, queues: Mapping[QueueName, Queue]) -> lis
     if queue.phase is not QueuePhase.OPEN:
         return [f"spec.queue is {name!r}, which is closed: the gang waits until it is open, or write another queue"]
     tree = QueueTree({})
-    for each in (name, *_ancestors(QueueAsked(name, queue.parent), queues)):
+    for each in (name, *_ancestors(QueueRequest(name, queue.parent), queues)):
         if each in queues:
             tree[each] = queues[each]
     refusal = tree.forbids(name, asked.namespace, asked.priority_class or None)
