@@ -294,7 +294,7 @@ async def test_a_queue_is_validated_and_other_kinds_are_let_by(server: Admission
     status, text = await post(server.port, trusting(certificates, "old"), asked(queue, kind=kind), VALIDATE_PATH)
     response = json.loads(text)["response"]
     assert (status, response["allowed"], response["status"]["code"]) == (200, False, 422)
-    assert "the parents form a circle (a -> a)" in response["status"]["message"]
+    assert "the parents form a cycle (a -> a)" in response["status"]["message"]
     assert response["warnings"] == ["spec.wieght: unknown field, ignored; did you mean spec.weight?"]
     status, text = await post(server.port, trusting(certificates, "old"), asked(pod()), VALIDATE_PATH)
     assert (status, json.loads(text)["response"]) == (200, {"uid": "u-1", "allowed": True})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
 import pytest
 
 from hbox_admission.adapters.validating import validated
-from hbox_admission.core import Request
+from hbox_admission.core import Request, validation
 from hbox_admission.core.review import Kind
 from hbox_common.kube import Queue as QueueObject
 from hbox_common.kube.queues import queue_of
@@ -60,8 +61,8 @@ def test_sound_objects_are_accepted_without_a_word() -> None:
     ("body", "message"),
     [
         (queue("a", capability={CARDS: -1}), "spec: capability of nvidia.com/gpu: -1 is negative; the queue takes nothing until that is corrected"),
-        (queue("a", parent="a"), "spec.parent is 'a', and the parents form a circle (a -> a)" + OUTSIDE),
-        (queue("dept", parent="train"), "spec.parent is 'train', and the parents form a circle (dept -> train -> dept)" + OUTSIDE),
+        (queue("a", parent="a"), "spec.parent is 'a', and the parents form a cycle (a -> a)" + OUTSIDE),
+        (queue("dept", parent="train"), "spec.parent is 'train', and the parents form a cycle (dept -> train -> dept)" + OUTSIDE),
         (
             queue("a", annotations={"hbox.io/budget-card-hours": "many"}),
             "spec: hbox.io/budget-card-hours is 'many', which is no number of card-hours (write it like 1000); "
@@ -152,3 +153,23 @@ def test_other_requests_are_let_by(change: dict[str, Any]) -> None:
     request = Request("u", Kind("scheduling.volcano.sh", "v1beta1", "Queue"), "CREATE", object=queue("a", parent="a"))
     answer = validated(msgspec.structs.replace(request, **change), DEPT).answer["response"]
     assert answer == {"uid": "u", "allowed": True}
+
+
+def test_a_name_that_does_not_exist_is_compared_with_few_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+
+    def matches(name: str, names: list[str], n: int) -> list[str]:
+        compared.append(len(names))
+        return get_close_matches(name, names, n=n)
+
+    monkeypatch.setattr(validation, "get_close_matches", matches)
+    queues = existing(*(queue(f"a{index:05d}") for index in range(500)))
+    _, warnings = asked(group(queue="a99999"), queues)
+    assert compared == [validation.MOST_COMPARED]
+    assert "does not exist" in warnings[0]
+
+
+def test_queue_without_name_and_parent_is_not_its_own_parent() -> None:
+    unnamed = queue()
+    del unnamed["metadata"]["name"]
+    assert asked(unnamed)[0] == ""

@@ -21,7 +21,7 @@ from hbox_common.runtime.certificate import Certificate
 from hbox_common.runtime.guarded import Bounds, Guarded
 
 from .. import metrics
-from ..core import Outcome, Rules, Verdict, completes, parse_review, review
+from ..core import NO_DEFAULTS, Outcome, Rules, Verdict, namespace_of_new_pod, parse_review, review
 from .cluster import Cluster
 from .validating import validated
 
@@ -98,10 +98,9 @@ class AdmissionServer:
             await self._runner.cleanup()
 
     async def _mutate(self, body: bytes) -> Verdict:
-        request = parse_review(body)
-        if self._cluster is None or not request.namespace or not completes(request):
-            return review(request, self._rules())
-        return review(request, self._rules(), await self._cluster.defaults(request.namespace))
+        namespace = namespace_of_new_pod(body) if self._cluster is not None else ""
+        defaults = await self._cluster.defaults(namespace) if self._cluster is not None and namespace else NO_DEFAULTS
+        return review(parse_review(body), self._rules(), defaults)
 
     async def _validate(self, body: bytes) -> Verdict:
         return validated(parse_review(body), self._cluster.queues if self._cluster is not None else None)

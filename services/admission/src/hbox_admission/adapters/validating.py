@@ -6,7 +6,7 @@ from typing import Any
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import Queue, QueueName
 
-from ..core import Judgement, Request, Verdict, judge_group, judge_queue, allowed, validation_response
+from ..core import Judgement, Request, Verdict, allowed, judge_group, judge_queue, validation_response
 from .objects import group_request, queue_request
 
 GROUP = "scheduling.volcano.sh"

@@ -2,7 +2,16 @@
 
 from .mutation import Mutation, Outcome, Rules, mutate
 from .namespaces import NO_DEFAULTS, NamespaceDefaults, defaults_of
-from .review import Request, ValidationOutcome, Verdict, completes, allowed, parse_review, review, validation_response
+from .review import (
+    Request,
+    ValidationOutcome,
+    Verdict,
+    allowed,
+    namespace_of_new_pod,
+    parse_review,
+    review,
+    validation_response,
+)
 from .validation import GroupRequest, Judgement, QueueRequest, judge_group, judge_queue
 
 __all__ = [
@@ -17,12 +26,12 @@ __all__ = [
     "Rules",
     "ValidationOutcome",
     "Verdict",
-    "completes",
+    "allowed",
     "defaults_of",
     "judge_group",
     "judge_queue",
-    "allowed",
     "mutate",
+    "namespace_of_new_pod",
     "parse_review",
     "review",
     "validation_response",

@@ -1,20 +1,20 @@
 """An AdmissionReview (admission.k8s.io/v1) and its answers.
 
-`review`: of a pod, always allowed, with a JSON patch where there is something to write. `validation_response`: of a Queue or PodGroup, allowed or refused, with warnings.
-A dry run is answered alike: nothing is kept here. What is not a pod that is being made is let by: the rules of the webhook's configuration name no more, and
-nothing of a pod that is written here may change later.
+`review`: of a pod, always allowed, with a JSON patch if fields are missing. `validation_response`: of a Queue or PodGroup, allowed or refused, with warnings.
+A dry run gets the same answer, since the endpoint stores nothing. Requests about anything but the creation of a pod, or about the fields of an existing one,
+are allowed without a patch.
 """
 
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model.bounds import sanitized
+from hbox_common.model.bounds import is_name, sanitized
 
 from .mutation import Outcome, Rules, bounded, mutate
 from .namespaces import NO_DEFAULTS, NamespaceDefaults
@@ -29,6 +29,7 @@ UID_CHARS = 128
 MOST_REFUSAL = 1024
 
 _encode = msgspec.json.Encoder().encode
+_Form = TypeVar("_Form")
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -55,6 +56,17 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
     request: Request
 
 
+class _RequestHead(msgspec.Struct, frozen=True, rename="camel"):
+    kind: Kind
+    operation: str = ""
+    sub_resource: str = ""
+    namespace: str = ""
+
+
+class _ReviewHead(msgspec.Struct, frozen=True):
+    request: _RequestHead
+
+
 _POD = Kind("", "v1", "Pod")
 
 
@@ -76,13 +88,7 @@ class Verdict:
 
 def parse_review(body: bytes) -> Request:
     """Raises InvalidRequest if the body is no AdmissionReview."""
-    try:
-        asked = msgspec.json.decode(body, type=_Review)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
-        raise InvalidRequest(
-            f"this is no {KIND} of {API_VERSION}: {sanitized(str(e), 200)}",
-            hint="only API servers send these requests",
-        ) from e
+    asked = _decoded(body, _Review)
     if (asked.api_version, asked.kind) != (API_VERSION, KIND):
         raise InvalidRequest(
             f"this is {sanitized(asked.kind, 64)!r} of {sanitized(asked.api_version, 64)!r}",
@@ -94,9 +100,26 @@ def parse_review(body: bytes) -> Request:
     return request
 
 
-def completes(request: Request) -> bool:
+def completes(request: Request | _RequestHead) -> bool:
     """Whether the request creates a pod."""
     return request.kind == _POD and not request.sub_resource and request.operation == "CREATE"
+
+
+def namespace_of_new_pod(body: bytes) -> str:
+    """The namespace of the pod that the review creates; empty for other reviews. The pod is not decoded: the caller may wait for the namespace, and a decoded
+    pod takes many times the memory of its text. Raises InvalidRequest."""
+    head = _decoded(body, _ReviewHead).request
+    return head.namespace if completes(head) and is_name(head.namespace) else ""
+
+
+def _decoded(body: bytes, form: type[_Form]) -> _Form:
+    try:
+        return msgspec.json.decode(body, type=form)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
+        raise InvalidRequest(
+            f"this is no {KIND} of {API_VERSION}: {sanitized(str(e), 200)}",
+            hint="only API servers send these requests",
+        ) from e
 
 
 def review(request: Request, rules: Rules, namespace: NamespaceDefaults = NO_DEFAULTS) -> Verdict:
@@ -115,7 +138,7 @@ def review(request: Request, rules: Rules, namespace: NamespaceDefaults = NO_DEF
 
 
 def allowed(request: Request) -> Verdict:
-    """Of what `/validate` does not judge."""
+    """The answer to a request that `/validate` does not check."""
     return Verdict(_answer({"uid": request.uid, "allowed": True}), ValidationOutcome.OTHER)
 
 

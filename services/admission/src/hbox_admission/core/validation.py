@@ -11,6 +11,7 @@ Each message names the field, its value, and the value to write.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import islice
 
 from hbox_common.model import DEFAULT_QUEUE, Queue, QueueName, QueuePhase, QueueTree, relative_faults
 from hbox_common.model.bounds import sanitized
@@ -18,6 +19,8 @@ from hbox_common.model.queuetree import ROOT_QUEUE
 
 #: Queues that a message lists.
 MOST_NAMED = 4
+#: Names of queues that are compared with a name that does not exist.
+MOST_COMPARED = 50
 
 #: By share: the field of a Queue's spec.
 FIELDS = {"guarantee": "spec.guarantee.resource", "deserved": "spec.deserved", "capability": "spec.capability"}
@@ -70,12 +73,12 @@ def judge_queue(asked: QueueRequest, queues: Mapping[QueueName, Queue] | None) -
     """`queues`: those that exist; None = unknown, and other queues are not checked."""
     refusals = [f"{asked.fault}; the queue takes nothing until that is corrected"] if asked.fault else []
     warnings: list[str] = []
-    if asked.parent == asked.name:
-        refusals.append(_circle(asked.parent, (asked.name, asked.name)))
+    if asked.name and asked.parent == asked.name:
+        refusals.append(_cycle(asked.parent, (asked.name, asked.name)))
     elif queues is not None:
         above = _ancestors(asked, queues)
-        if above[-1] == asked.name:
-            refusals.append(_circle(asked.parent, (asked.name, *above)))
+        if asked.name and above[-1] == asked.name:
+            refusals.append(_cycle(asked.parent, (asked.name, *above)))
         elif (missing := above[-1]) not in queues and missing not in ("", ROOT_QUEUE):
             where = (
                 f"spec.parent is {missing!r}"
@@ -109,9 +112,9 @@ def judge_group(asked: GroupRequest, queues: Mapping[QueueName, Queue] | None) -
     return Judgement((f"{asked.fault}; its pods would never be scheduled",) if asked.fault else (), tuple(warnings))
 
 
-def _circle(parent: str, names: Sequence[str]) -> str:
+def _cycle(parent: str, names: Sequence[str]) -> str:
     return (
-        f"spec.parent is {parent!r}, and the parents form a circle ({' -> '.join(names)}), in which no queue takes anything: "
+        f"spec.parent is {parent!r}, and the parents form a cycle ({' -> '.join(names)}), in which no queue takes anything: "
         f"write a parent outside of it, or parent: {ROOT_QUEUE}"
     )
 
@@ -181,8 +184,10 @@ def _queue_of_group(asked: GroupRequest, queues: Mapping[QueueName, Queue]) -> l
 
 
 def _near(name: str, queues: Mapping[QueueName, Queue]) -> str:
-    """The queue with a similar name, or empty if there is none."""
-    close = get_close_matches(name[:64], [one for one in queues if len(one) <= 64], n=1)
+    """The queue with a similar name, or empty if there is none. Only MOST_COMPARED names of the same first letter are compared: a comparison takes up to a
+    millisecond, and the endpoint answers no other request meanwhile."""
+    similar = (one for one in queues if one[:1] == name[:1] and abs(len(one) - len(name)) <= 3 and len(one) <= 64)
+    close = get_close_matches(name[:64], list(islice(similar, MOST_COMPARED)), n=1)
     return close[0] if close else ""
 
 
