@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hbox_common.model import NodeName, PodPhase
-from hbox_common.workloads import Kinds, Owner, OwnerRef, Submitted, read_owner
+from hbox_common.workloads import GroupBy, GroupRef, Kinds, Owner, OwnerRef, Submitted, read_owner
 from hbox_jobs.core.feedback import Feedback
 from hbox_jobs.core.jobs import UNREAD_QUIET_S, Jobs
 from hbox_jobs.core.owners import Wanted
@@ -177,6 +177,75 @@ def test_gang_that_the_watch_has_reached_needs_no_read() -> None:
     jobs.owners_delivered(PYTORCH, "21")
     assert settled(jobs, 0.0) == {"pytorchjob/train": (2, 2, "")}
     assert jobs.next_unproven() is None
+
+
+POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
+
+
+def pod_group(*, least: int = 2, version: int = 5, uid: str = "uid-group") -> Owner:
+    """Of scheduler-plugins, which its pods name without its uid."""
+    metadata = {"name": "g", "namespace": "ml", "uid": uid, "resourceVersion": str(version)}
+    content = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": metadata}
+    return read_owner(Kinds.builtin(), {**content, "spec": {"minMember": least}})
+
+
+def named(name: str, *, rv: str = "20", by: GroupBy = GroupBy.COSCHEDULING) -> PodView:
+    return pod(name, rv=rv, submitted=Submitted(f"uid-{name}", "ml", name, group=GroupRef(by, "g")))
+
+
+def proving_declared() -> Jobs:
+    """As `proving`, with a declared group."""
+    jobs = Jobs(proves_groups=True)
+    for name in ("a", "b"):
+        jobs.pod(named(name), 0.0)
+    jobs.owner(pod_group(), 0.0)
+    jobs.owners_delivered(POD_GROUP, "5")
+    assert settled(jobs, 0.0) == {}
+    return jobs
+
+
+def test_declared_group_whose_pods_are_newer_than_its_watch_starts_after_a_read() -> None:
+    jobs = proving_declared()
+    owner = jobs.next_unproven()
+    assert owner is not None
+    jobs.owner_read(owner.ref.uid, owner, 0.1)
+    assert settled(jobs, 0.1) == {"podgroup/g": (2, 2, "")}
+
+
+def test_failed_read_of_a_declared_group_is_a_problem_of_its_gang() -> None:
+    jobs = proving_declared()
+    jobs.next_unproven()
+    jobs.owner_read_failing("uid-group", "500", 0.1)
+    assert settled(jobs, 0.1) == {"podgroup/g": (2, 2, "OwnerNotRead: 500")}
+    jobs.owner_read_failed("uid-group", 0.5)
+    jobs.take(0.5, WALL)
+    assert jobs.next_unproven() is not None
+
+
+def test_pods_of_a_deleted_declared_group_start_as_it_was_last_known() -> None:
+    jobs = proving_declared()
+    jobs.owner_gone("uid-group")
+    owner = jobs.next_unproven()
+    assert owner is not None
+    jobs.owner_read(owner.ref.uid, None, 0.1)
+    assert settled(jobs, 0.1) == {"podgroup/g": (2, 2, "")}
+    for name in ("a", "b"):
+        jobs.pod_gone(named(name).uid, 0.2)
+    assert settled(jobs, 0.2) == {}
+    assert len(jobs.owners) == 0
+
+
+def test_declared_group_of_the_same_name_takes_over_pods_that_are_waiting() -> None:
+    jobs = proving_declared()
+    jobs.owner_gone("uid-group")
+    jobs.owner(pod_group(least=3, version=30, uid="uid-again"), 0.1)
+    jobs.owners_delivered(POD_GROUP, "30")
+    jobs.owner_gone("uid-group")
+    assert settled(jobs, 0.1) == {"podgroup/g": (2, 3, "")}
+    assert [one.id for one in jobs.jobs()] == ["uid-again"]
+    assert len(jobs.owners) == 2, "the former group is forgotten"
+    jobs.pod(named("c", rv="29"), 0.2)
+    assert settled(jobs, 0.2) == {"podgroup/g": (3, 3, "")}
 
 
 def test_owner_whose_name_belongs_to_another_object_makes_single_pods() -> None:

@@ -141,6 +141,7 @@ class Jobs:
         self._unproven: dict[str, None] = {}  #: uids of owners that have to be read before their gangs are announced
         self._proving: dict[str, int] = {}  #: of those that are read now: `_pods_at` at the start
         self._owner_problems: dict[str, str] = {}  #: by uid: why the read failed
+        self._gangs_of: dict[str, set[str]] = {}  #: by uid of an owner: keys of the jobs whose group follows from it
         self._namespace_queues: dict[str, QueueName] = {}
         self._records: dict[str, Record] = {}
         self._by_id: dict[JobId, str] = {}  #: of settled jobs
@@ -404,6 +405,8 @@ class Jobs:
         """The owner was deleted. Its pods end with it, or lose their owner reference; until then they stay its gang."""
         self.owners.gone(uid)
         self.successions.declare(uid, None)
+        if uid not in self._gangs_of:
+            self._proven.pop(uid, None)
 
     def owners_delivered(self, kind: GroupKind, resource_version: str) -> None:
         """The watch of the kind has delivered all changes up to this resourceVersion."""
@@ -433,9 +436,15 @@ class Jobs:
         while self._unproven:
             uid = next(iter(self._unproven))
             del self._unproven[uid]
-            if uid not in self._proving and (owner := self.owners.get(uid)) is not None:
-                self._proving[uid] = self._pods_at
-                return owner
+            if uid in self._proving or uid not in self._gangs_of:
+                continue
+            owner = self.owners.get(uid)
+            if owner is None:  # its gangs start as it was last known
+                self._proven[uid] = self._pods_at
+                self._mark_gangs_of(uid, 0.0)
+                continue
+            self._proving[uid] = self._pods_at
+            return owner
         return None
 
     def owner_read(self, uid: str, new: Owner | None, now: float) -> None:
@@ -471,7 +480,7 @@ class Jobs:
         self._mark_gangs_of(uid, now)
 
     def _mark_gangs_of(self, uid: str, now: float) -> None:
-        for key in dict.fromkeys(pod.key for one in self.owners.pods_of(uid) if (pod := self._pods.get(one)) is not None):
+        for key in self._gangs_of.get(uid, ()):
             self._mark(key, now, urgent=True)
 
     def _is_unproven(self, record: Record) -> bool:
@@ -480,6 +489,20 @@ class Jobs:
         if owner is None or (kind := group_kind(owner)) not in self._owners_at or self.owners.is_unreadable(kind):
             return False  # no object of its own, or none that can be read now
         return record.arrived > max(self._proven.get(record.owner_uid, 0), self._owners_at[kind])
+
+    def _set_owner(self, record: Record, uid: str) -> None:
+        old, record.owner_uid = record.owner_uid, uid
+        if old == uid:
+            return
+        if old:
+            gangs = self._gangs_of[old]
+            gangs.discard(record.key)
+            if not gangs:
+                del self._gangs_of[old]
+                self._proven.pop(old, None)
+                self._owner_problems.pop(old, None)
+        if uid:
+            self._gangs_of.setdefault(uid, set()).add(record.key)
 
     def _derive(self, record: Record, now: float) -> bool:
         """Set the group of a job by owner. Returns False for the first UNREAD_QUIET_S in which an owner is not read: most are a moment later."""
@@ -500,7 +523,7 @@ class Jobs:
             return True
         record.unread, record.unread_since = "", None
         new = derived_group(found, record.pods.values())
-        record.owner_uid = new.owner.uid if new.owner is not None else ""
+        self._set_owner(record, new.owner.uid if new.owner is not None else "")
         if record.group != new:
             self._put_group(record, new)
         return True
@@ -906,7 +929,7 @@ class Jobs:
             record.group = None
         if not record.pods and record.group is None:
             del self._records[record.key]
-            self._proven.pop(record.owner_uid, None)
+            self._set_owner(record, "")
             self._leave_intake(record, now)
             if old is not None:
                 self._end(record, old, withdrawn, tally, wall)
@@ -1227,6 +1250,9 @@ class Jobs:
     def validate(self) -> None:
         """Assert the invariants; for tests."""
         assert self.pending == sum(record.phase is JobPhase.PENDING for record in self._records.values())
+        assert {(record.owner_uid, key) for key, record in self._records.items() if record.owner_uid} == {
+            (uid, key) for uid, keys in self._gangs_of.items() for key in keys
+        }
         for key, record in self._records.items():
             assert record.key == key
             assert all(pod.key == key and pod.ours and self._pods.get(uid) is pod for uid, pod in record.pods.items())

@@ -65,7 +65,11 @@ class Wanted:
 
 def _key(namespace: str, ref: OwnerRef) -> str:
     """The uid; of an object that is named without one (a declared group), its place."""
-    return ref.uid or f"{namespace}/{ref.kind}.{ref.group}/{ref.name}"
+    return ref.uid or _place_key(namespace, ref)
+
+
+def _place_key(namespace: str, ref: OwnerRef) -> str:
+    return f"{namespace}/{ref.kind}.{ref.group}/{ref.name}"
 
 
 @dataclass(slots=True)
@@ -184,7 +188,7 @@ class Owners:
     def put(self, owner: Owner) -> list[PodUid]:
         """An owner was listed, added, modified or read. Returns the pods to place again."""
         ref = owner.ref
-        keys = [ref.uid, _key(owner.namespace, replace(ref, uid=""))]
+        keys = [ref.uid, _place_key(owner.namespace, ref)]
         changed = False
         for key in keys:
             old = self._owners.get(key)
@@ -197,6 +201,8 @@ class Owners:
             self._wanted.get(group_kind(ref), {}).pop(key, None)
             self._owners[key] = owner
             changed = changed or old is None or replace(old, version=owner.version) != owner
+            if old is not None and old.ref.uid != ref.uid:
+                self._prune(old.ref.uid)  # another object has its place
         self._link(ref.uid, owner.parent)
         return list(self._pods_below(keys)) if changed else []
 
@@ -206,11 +212,11 @@ class Owners:
         if owner is None:
             return
         self._gone.add(uid)
-        self._prune(uid)
-        place_key = _key(owner.namespace, replace(owner.ref, uid=""))
-        if place_key in self._owners:
+        place_key = _place_key(owner.namespace, owner.ref)
+        if (there := self._owners.get(place_key)) is not None and there.ref.uid == uid:
             self._gone.add(place_key)
             self._prune(place_key)
+        self._prune(uid)
 
     def of_kind(self, kind: GroupKind) -> Iterator[Owner]:
         """The known owners of the kind that exist."""
@@ -273,8 +279,15 @@ class Owners:
             self._below.setdefault(parent.uid, _Below()).owners[key] = None
 
     def pods_of(self, uid: str) -> list[PodUid]:
-        """Pods that belong to the owner, directly or through others."""
-        return list(self._pods_below([uid]))
+        """Pods that belong to the owner, directly or through others, or name it by its place."""
+        owner = self._owners.get(uid)
+        return list(self._pods_below([uid] if owner is None else [uid, *self._places(owner)]))
+
+    def _places(self, owner: Owner) -> list[str]:
+        """The key of its place, if pods name this object by it."""
+        key = _place_key(owner.namespace, owner.ref)
+        there = self._owners.get(key)
+        return [key] if there is not None and there.ref.uid == owner.ref.uid else []
 
     def _pods_below(self, keys: Iterable[str]) -> Iterator[PodUid]:
         """Pods that name one of these owners, or an owner below one."""
@@ -290,24 +303,29 @@ class Owners:
                 left += below.owners
 
     def _prune(self, key: str) -> None:
-        """Forget an owner that was deleted, or never read, once nothing names it; then likewise the owner that it names."""
-        while True:
-            below = self._below.get(key)
-            if below is not None and (below.pods or below.owners):
-                return
-            self._below.pop(key, None)
+        """Forget owners that were deleted, or never read, once nothing names them: this one, and those that it names."""
+        left = [key]
+        while left:
+            key = left.pop()
+            if (below := self._below.get(key)) is not None:
+                if below.pods or below.owners:
+                    continue
+                del self._below[key]
             self._missing.pop(key, None)
             for wanted in self._wanted.values():
                 wanted.pop(key, None)
             if key not in self._gone:
-                return
+                continue
+            owner = self._owners[key]
+            if key == owner.ref.uid and self._places(owner):
+                continue  # pods name it by its place
             self._gone.discard(key)
-            owner = self._owners.pop(key)
-            parent = owner.parent
-            if parent is None or (siblings := self._below.get(parent.uid)) is None:
-                return
-            siblings.owners.pop(key, None)
-            key = parent.uid
+            del self._owners[key]
+            if key != owner.ref.uid:
+                left.append(owner.ref.uid)
+            elif owner.parent is not None and (siblings := self._below.get(owner.parent.uid)) is not None:
+                siblings.owners.pop(key, None)
+                left.append(owner.parent.uid)
 
 
 #: A gang by owner waits for no controller to enqueue it.
