@@ -6,6 +6,8 @@ from typing import Any, cast
 import pytest
 
 from hbox_common.model import MissingPods, PodUid
+from hbox_common.workloads import Kinds, Owner, OwnerRef, Submitted
+from hbox_jobs.core.owners import Owners
 from hbox_jobs.core.successions import Successions, declared_pods
 from hbox_jobs.core.views import PodView
 
@@ -79,6 +81,9 @@ def test_pod_whose_topmost_owner_becomes_known_later_is_not_missing() -> None:
         ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", {"replicas": 2, "leaderWorkerTemplate": {"size": 4}}, 8),
         ("example.org", "Deployment", {"replicas": 3}, None),
         ("kubeflow.org", "PyTorchJob", {"replicas": 3}, None),
+        ("argoproj.io", "Workflow", {"replicas": 3}, None),
+        ("apps", "ReplicaSet", {"replicas": 0}, 0),
+        ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", {"replicas": 2}, 2),
         ("apps", "Deployment", {"replicas": "3"}, None),
         ("apps", "Deployment", {"replicas": -1}, None),
         ("apps", "Deployment", {"replicas": True}, None),
@@ -88,4 +93,29 @@ def test_pod_whose_topmost_owner_becomes_known_later_is_not_missing() -> None:
     ],
 )
 def test_pods_that_an_object_declares(group: str, kind: str, spec: Any, pods: int | None) -> None:
-    assert declared_pods(group, kind, spec) == pods
+    assert declared_pods(Kinds.builtin().of(f"{group}/v1", kind), spec) == pods
+
+
+TOP = {
+    "Deployment": ([("apps/v1", "ReplicaSet"), ("apps/v1", "Deployment")], "Deployment"),
+    "worker-of-leader-worker-set": ([("apps/v1", "StatefulSet"), ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")], "LeaderWorkerSet"),
+    "Deployment-of-a-workflow": ([("apps/v1", "ReplicaSet"), ("apps/v1", "Deployment"), ("argoproj.io/v1alpha1", "Workflow")], "Deployment"),
+    "step-of-a-workflow": ([("argoproj.io/v1alpha1", "Workflow")], ""),
+    "task": ([("tekton.dev/v1", "TaskRun"), ("tekton.dev/v1", "PipelineRun")], ""),
+    "Job": ([("batch/v1", "Job")], ""),
+    "training-job": ([("kubeflow.org/v1", "PyTorchJob")], ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("chain", "top"), TOP.values(), ids=TOP)
+def test_pods_of_owners_that_replace_pods_are_a_succession(chain: list[tuple[str, str]], top: str) -> None:
+    kinds = Kinds.builtin()
+    refs = [OwnerRef(version, kind, kind.lower(), kind) for version, kind in chain]
+    submitted = Submitted("p", "team", "p", controller=refs[0])
+    below = cast(PodView, SimpleNamespace(uid=PodUid("p"), namespace="team", submitted=submitted, group=""))
+    owners = Owners(kinds, lambda _: None)
+    owners.place(below, 0.0)
+    for ref, parent in zip(refs, [*refs[1:], None], strict=True):
+        owners.put(Owner(ref, "team", parent=parent))
+        owners.place(below, 0.0)
+    assert owners.succession_of(below) == top

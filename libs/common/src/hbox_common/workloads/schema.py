@@ -113,6 +113,11 @@ class KindForm(_Form):
     minimum: Paths = Field((), description="minimum of the gang; without one written, all pods of all roles")
     minimum_annotations: Keys = Field((), description="annotations of the object with the minimum")
     minimum_default: int | None = Field(None, ge=0, le=1000, description="minimum without one written, in place of all pods")
+    replaced: Paths = Field(
+        (),
+        description="factors of the number of pods that its controller keeps running, each 1 if not written; a new pod takes over the place of "
+        "one that ended, with paths only",
+    )
     suspended: Paths = Field((), description="boolean: its controller makes no pods")
     queue: Paths = Field((), description="name of a queue, besides the label or annotation scheduling.volcano.sh/queue-name")
     queue_labels: Keys = Field((), description="labels of the object that name a queue")

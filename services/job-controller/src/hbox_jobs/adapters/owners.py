@@ -19,7 +19,6 @@ from hbox_common.kube import Delta, Informer, KubeClient, Resource
 from hbox_common.kube.status import NotAllowed, NotServed
 from hbox_common.pacing import backoff_s
 from hbox_common.workloads import Kind, Kinds, Owner, read_owner
-from hbox_common.workloads.refs import group_of
 
 from .. import metrics
 from ..core.intake import Turns
@@ -213,7 +212,7 @@ class OwnerWatch:
     def _owner(self, api_version: str, kind: str, thing: OwnerObject) -> Owner:
         meta = msgspec.to_builtins(thing.metadata)
         deleting = meta.get("deletionTimestamp") is not None
-        wanted = None if deleting else declared_pods(group_of(api_version), kind, thing.spec)
+        wanted = None if deleting else declared_pods(self._kinds.of(api_version, kind), thing.spec)
         self._jobs.successions.declare(thing.metadata.uid, wanted)
         return read_owner(self._kinds, {"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": thing.spec})
 

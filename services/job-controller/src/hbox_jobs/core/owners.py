@@ -31,7 +31,6 @@ from hbox_common.workloads import (
 from hbox_common.workloads.owner import HIGHEST_TIER, MODE
 
 from .membership import Membership
-from .successions import NOT_REPLACED
 from .views import GroupPhase, GroupStatus, GroupView, PodStatus, PodView
 
 #: Seconds after which an owner that no watch delivered is read by itself.
@@ -170,15 +169,18 @@ class Owners:
         return None
 
     def succession_of(self, pod: PodView) -> str:
-        """The uid of its topmost known owner, whose controller replaces the pod; empty if none does."""
+        """The uid of the topmost of its nearest owners whose controllers replace pods; empty if its own owner does not."""
         ref = pod.submitted.controller if pod.submitted is not None else None
         top = ""
         for _ in range(STEPS):
             if ref is None or (owner := self._owners.get(ref.uid)) is None or owner.namespace != pod.namespace:
                 break
-            if owner.ref.group in NOT_REPLACED:
-                return ""
-            top, ref = owner.ref.uid, owner.parent
+            if group_kind(owner.ref) != _POD:
+                kind = self._kinds.of(owner.ref.api_version, owner.ref.kind)
+                if kind is None or not kind.form.replaced:
+                    break
+                top = owner.ref.uid
+            ref = owner.parent
             if ref is not None and group_kind(ref) == _POD and (below := self._pod(PodUid(ref.uid))) is not None:
                 ref = below.submitted.controller if below.submitted is not None else None
         return top

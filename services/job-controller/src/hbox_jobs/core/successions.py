@@ -1,8 +1,9 @@
 """Pods that controllers replace, and how many of them are missing (ADR 120).
 
-A succession is the topmost known owner of a pod, by uid. The scheduler keeps the place of a pod that ends for the next pod of its succession, as long as pods
-are waiting or missing. Missing are pods that the owner declares and that do not exist, from the end of one of its pods on: while a workload starts, nothing is
-published. Only owners that declare a number of pods that run for ever have missing pods; a training job that has ended declares pods, too, and needs none.
+A succession is the topmost owner of a pod that replaces its pods (`replaced` of its kind), by uid. Owners above it do not count: they create new work, such as
+the next step of a workflow. The scheduler keeps the place of a pod that ends for the next pod of its succession, as long as pods are waiting or missing.
+Missing are pods that the owner declares and that do not exist, from the end of one of its pods on: while a workload starts, nothing is published. A training
+job that has ended declares pods, too, and needs none: its kind replaces no pods.
 """
 
 from collections import Counter
@@ -10,25 +11,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from hbox_common.model import MissingPods, PodUid
+from hbox_common.workloads import Kind
 
 from .views import PodView
 
-#: API groups whose pods end by themselves: the next pod of a Job is new work, and waits for its turn.
-NOT_REPLACED = frozenset({"batch", "sparkoperator.k8s.io"})
 
-_SERVED = {"Deployment": "apps", "StatefulSet": "apps", "ReplicaSet": "apps", "LeaderWorkerSet": "leaderworkerset.x-k8s.io"}
-
-
-def declared_pods(group: str, kind: str, spec: object) -> int | None:
-    """How many pods the object wants to run; None if it does not say, or its pods end by themselves."""
-    if _SERVED.get(kind) != group or not isinstance(spec, Mapping):
+def declared_pods(kind: Kind | None, spec: object) -> int | None:
+    """How many pods the controller of the object keeps running; None if it keeps none, or a field is wrong."""
+    if kind is None or not kind.form.replaced or not isinstance(spec, Mapping):
         return None
-    replicas = _count(spec.get("replicas", 1))
-    if kind != "LeaderWorkerSet" or replicas is None:
-        return replicas
-    template: Any = spec.get("leaderWorkerTemplate")
-    size = _count(template.get("size", 1)) if isinstance(template, Mapping) else None
-    return None if size is None else replicas * size
+    total = 1
+    for path in kind.form.replaced:
+        *above, field = path.split(".")
+        entry: Any = {"spec": spec}
+        for key in above:
+            entry = entry.get(key, {})
+            if not isinstance(entry, Mapping):
+                return None
+        if (count := _count(entry.get(field, 1))) is None:
+            return None
+        total *= count
+    return total
 
 
 def _count(value: object) -> int | None:
