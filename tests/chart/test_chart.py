@@ -322,6 +322,35 @@ def test_only_the_collector_reaches_ufm_and_has_its_credentials() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("key", "services"), [("", {"quota-ledger"}), ("health_url", {"quota-ledger", "health-monitor"})], ids=["ledger", "both"]
+)
+def test_pods_with_the_address_of_a_database_and_no_others_have_egress_to_its_port(key: str, services: set[str]) -> None:
+    values = ("profile=production", "database.secret.name=pg", f"database.secret.healthKey={key}")
+    found = read(template(*values, "networkPolicy.databasePort=6543").stdout)
+    policies = [
+        one["spec"]
+        for one in found
+        if one["kind"] == "NetworkPolicy" and any({"port": 6543} in rule["ports"] for rule in one["spec"].get("egress", ()))
+    ]
+    reading, reaching = set(), set()
+    for template_ in (one["spec"]["template"] for one in found if one["kind"] in ("Deployment", "StatefulSet", "Job")):
+        labels = template_["metadata"]["labels"]
+        sources = [one for v in template_["spec"]["volumes"] for one in v.get("projected", {}).get("sources", ())]
+        if any(one.get("secret", {}).get("name") == "pg" for one in sources):
+            reading.add(labels["app.kubernetes.io/component"])
+        if any(_selects(policy["podSelector"], labels) for policy in policies):
+            reaching.add(labels["app.kubernetes.io/component"])
+    assert (reading, reaching) == (services, services)
+
+
+def _selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    assert {one["operator"] for one in selector.get("matchExpressions", ())} <= {"In"}
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(
+        labels.get(one["key"]) in one["values"] for one in selector.get("matchExpressions", ())
+    )
+
+
 def test_every_service_is_told_the_same_of_devices() -> None:
     [told] = [one for one in of("devices", "ConfigMap") if one["metadata"]["name"] == "hbox-devices"]
     assert told["data"] == {"device-config.yaml": "nvidia: null\n"}
