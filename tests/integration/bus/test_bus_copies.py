@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from hbox_common.brokerkeys import keep, new_account_seed, public_account_key
-from hbox_common.bus import Access, Bus, Delivery, EmbeddedServer, Start
+from hbox_common.bus import Access, Bus, Delivery, EmbeddedServer, Start, metrics
 from hbox_common.bus.callout import Callout, Reviewed
 from hbox_common.bus.connection import Connection
 from hbox_common.bus.errors import NotPermitted
@@ -131,8 +131,11 @@ async def test_a_copy_of_an_agents_message_under_another_nodes_subject_is_refuse
         await asyncio.sleep(0.5)
         assert [one.subject for one in came] == [OWN]
         assert (await admin.count_by_subject(NodeDevicesChanged))[OTHERS] == 1, "the broker stores the copy"
+        left_out = metrics.LEFT_OUT._value.get()
+        listed = [one.subject for one in await admin.last(NodeDevicesChanged, [(None,)])]
+        assert (listed, metrics.LEFT_OUT._value.get()) == ([OWN], left_out + 1), "a copy does not hide the others"
         with pytest.raises(InvalidRequest, match="copied by the broker"):
-            await admin.last(NodeDevicesChanged, [("node-2",)])
+            await admin.last_in_stream(NodeDevicesChanged, "node-2")
         with pytest.raises(InvalidRequest, match="copied by the broker"):
             await admin.last_one(NodeDevicesChanged, "node-2")
         async with client_of(server, tmp_path, "node-2") as owner:

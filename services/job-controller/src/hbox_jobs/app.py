@@ -9,7 +9,6 @@ from typing import Any
 from hbox_common import kube
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s, wall_s
-from hbox_common.errors import InvalidRequest
 from hbox_common.events import (
     BindDecided,
     BindOutcome,
@@ -252,14 +251,8 @@ class JobController:
         async def last() -> list[Delivery]:  # of all shards that there are, or ever were
             return [*await self._bus.last(JobsPending, [(None,)]), *await self._bus.last(JobsWithdrawn, [(None,)])]
 
-        try:
-            last_published = await insist(
-                last, on_unavailable=lambda e: log.warning("the last revision is not known yet: %s", e)
-            )
-        except InvalidRequest as e:
-            log.warning("the last revision cannot be read: %s", e)
-        else:
-            self.jobs.resume(max((last_revision(delivery.event) for delivery in last_published), default=0))
+        last_published = await insist(last, on_unavailable=lambda e: log.warning("the last revision is not known yet: %s", e))
+        self.jobs.resume(max((last_revision(delivery.event) for delivery in last_published), default=0))
 
     # --- Kubernetes in
 

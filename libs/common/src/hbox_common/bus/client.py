@@ -20,7 +20,7 @@ from .dead_letters import DeadLetters, set_aside_unsent
 from .delivery import Delivery
 from .errors import NotPermitted
 from .follower import Follower, Start
-from .last import count_by_subject, last_value, last_values, messages_since
+from .last import count_by_subject, last_value, last_value_of_stream, last_values, messages_since
 from .lastvalue import follow_last
 from .micro import Directory, Endpoint, MicroServer, call
 from .parts import HEADERS, parts
@@ -221,9 +221,10 @@ class Bus:
     async def last(
         self, type_: type[Event], keys: Sequence[tuple[str | None, ...]], *, timeout_s: float = 10.0
     ) -> list[Delivery]:
-        """The last message of each subject of `type_` that has one of these keys (None: any), in the stream's order; 1,024 at most.
+        """The last message of each subject of `type_` that has one of these keys (None: any), in the stream's order; 1,024 at most. Messages that cannot
+        be read, or were copied by the broker, are logged and left out.
 
-        Raises Unavailable, ValueError for keys that do not fit, InvalidRequest where a message cannot be read.
+        Raises Unavailable, ValueError for keys that do not fit.
         """
         return await self.last_of_subjects(type_, [type_.filter(*one) for one in keys], timeout_s=timeout_s)
 
@@ -235,8 +236,11 @@ class Bus:
         try:
             return await last_value(self._connection, type_, type_.subject(*keys), timeout_s=timeout_s)
         except NotPermitted:  # permissions of an earlier version, until the client is admitted again
-            found = await self.last(type_, [keys], timeout_s=timeout_s)
-            return found[0] if found else None
+            return await self.last_in_stream(type_, *keys, timeout_s=timeout_s)
+
+    async def last_in_stream(self, type_: type[Event], *keys: str, timeout_s: float = 10.0) -> Delivery | None:
+        """As `last_one`, with the right to read the whole stream instead."""
+        return await last_value_of_stream(self._connection, type_, type_.subject(*keys), timeout_s=timeout_s)
 
     async def last_of_subjects(self, type_: type[Event], subjects: Sequence[str], *, timeout_s: float = 10.0) -> list[Delivery]:
         """`last` for subjects, as in `count_by_subject`."""
@@ -259,9 +263,10 @@ class Bus:
     async def since(
         self, type_: type[Event], keys: tuple[str, ...], since_s: float, *, timeout_s: float = 10.0
     ) -> list[Delivery]:
-        """The messages of one subject of `type_` that were stored since then (seconds since the epoch), in order.
+        """The messages of one subject of `type_` that were stored since then (seconds since the epoch), in order. Messages that cannot be read, or
+        were copied by the broker, are logged and left out.
 
-        Raises Unavailable, ValueError for keys that do not fit, InvalidRequest where a message cannot be read.
+        Raises Unavailable, ValueError for keys that do not fit.
         """
         since = datetime.fromtimestamp(since_s, UTC)
         return await messages_since(self._connection, type_, type_.subject(*keys), since, timeout_s=timeout_s)

@@ -16,6 +16,7 @@ from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import MESSAGE_ID, TRACEPARENT, Event, decode
 
+from . import metrics
 from .connection import NO_RESPONDERS, Connection
 from .copies import refuse_copy
 from .delivery import Delivery
@@ -31,12 +32,13 @@ _NONE, _END = "404", "204"
 async def last_values(
     connection: Connection, type_: type[Event], filters: Sequence[str], *, timeout_s: float
 ) -> list[Delivery]:
-    """The last message of every subject that one of `filters` matches, in the stream's order.
+    """The last message of every subject that one of `filters` matches, in the stream's order. Those that cannot be decoded, or were copied by the broker, are
+    left out.
 
-    Raises Unavailable: no whole answer in time, or more than MOST messages; InvalidRequest where one cannot be decoded.
+    Raises Unavailable: no whole answer in time, or more than MOST messages.
     """
-    found = await _asked(connection, type_, {"multi_last": list(filters)}, timeout_s=timeout_s)
-    return sorted(found, key=lambda one: one.sequence)
+    messages = await _direct_get(connection, type_, {"multi_last": list(filters)}, timeout_s=timeout_s)
+    return sorted(_readable(messages), key=lambda one: one.sequence)
 
 
 async def last_value(connection: Connection, type_: type[Event], subject: str, *, timeout_s: float) -> Delivery | None:
@@ -45,6 +47,21 @@ async def last_value(connection: Connection, type_: type[Event], subject: str, *
     stream = type_.about.stream
     assert stream is not None
     message = await connection.request(f"$JS.API.DIRECT.GET.{stream.value}.{subject}", timeout_s=timeout_s)
+    return _last(message, type_, subject)
+
+
+async def last_value_of_stream(
+    connection: Connection, type_: type[Event], subject: str, *, timeout_s: float
+) -> Delivery | None:
+    """As `last_value`, by a request that needs the right to read the whole stream."""
+    stream = type_.about.stream
+    assert stream is not None
+    question = json.dumps({"last_by_subj": subject}).encode()
+    message = await connection.request(f"$JS.API.DIRECT.GET.{stream.value}", question, timeout_s=timeout_s)
+    return _last(message, type_, subject)
+
+
+def _last(message: Msg, type_: type[Event], subject: str) -> Delivery | None:
     if _ends(message):
         return None
     found = _delivery(message)
@@ -69,21 +86,27 @@ async def count_by_subject(connection: Connection, type_: type[Event]) -> dict[s
 async def messages_since(
     connection: Connection, type_: type[Event], subject: str, since: datetime, *, timeout_s: float
 ) -> list[Delivery]:
-    """The messages of one subject that were stored from then on, in the stream's order; those that cannot be decoded are left out. Raises Unavailable."""
+    """The messages of one subject that were stored from then on, in the stream's order; those that cannot be decoded, or were copied, are left out. Raises
+    Unavailable."""
     found: list[Delivery] = []
     where: dict[str, Any] = {"start_time": since.isoformat()}
     while part := await _direct_get(connection, type_, {"next_by_subj": subject, "batch": MOST, **where}, timeout_s=timeout_s):
-        for message in part:
-            try:
-                found.append(_delivery(message))
-            except InvalidRequest as e:
-                log.error("message %s of %s is left out: %s", (message.headers or {})["Nats-Sequence"], subject, e)
+        found += _readable(part)
         where = {"seq": int((part[-1].headers or {})["Nats-Sequence"]) + 1}
     return found
 
 
-async def _asked(connection: Connection, type_: type[Event], question: dict[str, Any], *, timeout_s: float) -> list[Delivery]:
-    return [_delivery(message) for message in await _direct_get(connection, type_, question, timeout_s=timeout_s)]
+def _readable(messages: Sequence[Msg]) -> list[Delivery]:
+    """Messages without those that cannot be decoded or were copied: one of them must not keep the others from the reader."""
+    found: list[Delivery] = []
+    for message in messages:
+        try:
+            found.append(_delivery(message))
+        except InvalidRequest as e:
+            header = message.headers or {}
+            log.error("message %s of %s is left out: %s", header["Nats-Sequence"], header["Nats-Subject"], e)
+            metrics.LEFT_OUT.inc()
+    return found
 
 
 async def _direct_get(connection: Connection, type_: type[Event], question: dict[str, Any], *, timeout_s: float) -> list[Msg]:

@@ -13,6 +13,9 @@ DEAD = counter("bus_dead_letters", "Messages moved to the dead-letter stream HBO
 UNREADABLE = counter(
     "bus_answers_unreadable", "Reply pages with at least one item that could not be decoded and was skipped", ["type"]
 )
+LEFT_OUT = counter(
+    "bus_stored_messages_left_out", "Stored messages left out of an answer because they are unreadable, or copied by the broker"
+)
 UNSENDABLE = counter("bus_unsendable", "Items that exceed the message format and were not published", ["type"])
 NOT_ANSWERED = counter("bus_requests_without_inbox", "Requests ignored because their answer would not go to an inbox", ["type"])
 GAPS = counter("bus_gaps", "Gaps: the stream dropped messages before this service read them", ["stream"])

@@ -60,11 +60,11 @@ class NodeWorker:
     async def _is_last(self, decision: NodeDecided, sequence: int) -> bool:
         """Raises Unavailable."""
         try:
-            found = await self._bus.last(NodeDecided, [(decision.key,)])
+            found = await self._bus.last_in_stream(NodeDecided, decision.key)
         except InvalidRequest as e:  # it cannot be read, and is set aside when it comes
             log.warning("the last decision of node %s: %s", decision.node, e, extra={"node": decision.node})
             return True
-        if any(one.sequence > sequence for one in found):
+        if found is not None and found.sequence > sequence:
             log.info("%s %s: a newer decision is there", decision.action, decision.node, extra={"node": decision.node})
             return False
         return True

@@ -116,14 +116,11 @@ class PhasePublisher:
         return events
 
     async def _last(self, type_: type[Event], subjects: Sequence[str]) -> list[Event]:
-        try:
-            last = await insist(
-                lambda: self._bus.last_of_subjects(type_, subjects),
-                on_unavailable=lambda e: log.warning("earlier phases are not read yet: %s", e),
-            )
-        except InvalidRequest as e:
-            log.warning("earlier phases cannot be read and are published again: %s", e)
-            return []
+        """Phases that cannot be read are published again."""
+        last = await insist(
+            lambda: self._bus.last_of_subjects(type_, subjects),
+            on_unavailable=lambda e: log.warning("earlier phases are not read yet: %s", e),
+        )
         return [delivery.event for delivery in last]
 
     async def _publish_entered(self, phase: JobPhaseChanged, events: Sequence[CloudEvent], *, news: bool) -> None:

@@ -38,14 +38,10 @@ class RestPublisher:
         async def last() -> list[Delivery]:
             return [*await self._bus.last(NodeRests, [(None,)])]
 
-        try:
-            published = await insist(
-                last, on_unavailable=lambda e: log.warning("published rests of nodes could not be read yet: %s", e)
-            )
-        except InvalidRequest as e:
-            log.warning("published rests of nodes cannot be read: %s", e)
-        else:
-            self._refusals.resume(one.event.rest for one in published if isinstance(one.event, NodeRests))
+        published = await insist(
+            last, on_unavailable=lambda e: log.warning("published rests of nodes could not be read yet: %s", e)
+        )
+        self._refusals.resume(one.event.rest for one in published if isinstance(one.event, NodeRests))
         self._resumed.set()
 
     async def resumed(self) -> None:

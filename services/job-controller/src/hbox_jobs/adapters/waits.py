@@ -54,16 +54,12 @@ class WaitPublisher:
         async def last() -> list[Delivery]:
             return [*await self._bus.last(WaitsAttributed, [(None,)])]
 
-        try:
-            published = await insist(
-                last, on_unavailable=lambda e: log.warning("the published attribution of waiting could not be read yet: %s", e)
-            )
-        except InvalidRequest as e:
-            log.warning("the published attribution of waiting cannot be read: %s", e)
-        else:
-            for one in published:
-                assert isinstance(one.event, WaitsAttributed)
-                self._waits.resume(one.event.waits)
+        published = await insist(
+            last, on_unavailable=lambda e: log.warning("the published attribution of waiting could not be read yet: %s", e)
+        )
+        for one in published:
+            assert isinstance(one.event, WaitsAttributed)
+            self._waits.resume(one.event.waits)
 
     async def run(self) -> NoReturn:
         """Publish one changed shard at a time until cancelled."""

@@ -27,17 +27,16 @@ async def read_streams(bus: Bus, position: Position, *, now: float) -> StreamHis
     positions, read = [BEGINNING], True
     for type_, key in ((BindDecided, SHARD), (EvictDecided, SHARD), (QueueStateChanged, DEFAULT_QUEUE)):
         try:
-            deliveries = await bus.last(type_, [(key,)])
+            delivery = await bus.last_in_stream(type_, key)
         except InvalidRequest as e:
             log.error("the last published messages cannot be read: checking all recent decisions: %s", e)
             read = False
             continue
-        for delivery in deliveries:
-            event = delivery.event
-            if isinstance(event, EvictDecided):
-                positions.append(Position(event.epoch, Index(0)))
-            elif isinstance(event, (BindDecided, QueueStateChanged)):
-                positions.append(Position(event.epoch, event.index))
+        event = None if delivery is None else delivery.event
+        if isinstance(event, EvictDecided):
+            positions.append(Position(event.epoch, Index(0)))
+        elif isinstance(event, (BindDecided, QueueStateChanged)):
+            positions.append(Position(event.epoch, event.index))
     for false in [one for one in positions if one.epoch > most]:
         log.error(
             "the streams contain epoch %d, which no ledger can have reached: checking all recent decisions",
