@@ -103,7 +103,8 @@ def test_services_hand_over_one_after_the_other(name: str) -> None:
         if found["spec"]["strategy"]["type"] == "RollingUpdate"
         and not found["metadata"]["name"].endswith(("-admission", "-console", "-callout"))
     }
-    assert after.keys() == set(PAIRED)
+    assert set(PAIRED) - after.keys() == ({"health-monitor"} if name != "postgres" else set())
+    assert after.keys() <= set(PAIRED)
     times = sorted(after.values())
     assert all(later - earlier >= 3 for earlier, later in pairwise([0, *times]))
 
@@ -735,11 +736,17 @@ def test_health_monitor_has_a_standby_on_postgres_and_no_volume() -> None:
     assert "hbox-health" not in {one["metadata"]["name"] for one in found if one["kind"] == "PersistentVolumeClaim"}
 
 
-def test_health_monitor_on_its_volume_runs_beside_its_predecessor() -> None:
-    [spec] = [one["spec"] for one in of("production", "Deployment") if one["metadata"]["name"] == "hbox-health-monitor"]
-    assert (spec["replicas"], spec["strategy"]["type"]) == (1, "RollingUpdate")
-    [term] = spec["template"]["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert term["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "health-monitor"
+@pytest.mark.parametrize(
+    "values",
+    [(), ("profile=production",), ("database.secret.name=pg", "database.secret.healthKey=health_url")],
+    ids=["small", "production", "PostgreSQL without a standby"],
+)
+def test_health_monitor_without_a_standby_ends_before_its_successor_starts(values: tuple[str, ...]) -> None:
+    """The health-monitor of HBox 0.1.0 has no lease."""
+    found = read(template(*values).stdout)
+    [spec] = [one["spec"] for one in found if one["kind"] == "Deployment" and one["metadata"]["name"] == "hbox-health-monitor"]
+    assert (spec["replicas"], spec["strategy"], "minReadySeconds" in spec) == (1, {"type": "Recreate"}, False)
+    assert "affinity" not in spec["template"]["spec"]
 
 
 def test_guides_change_releases_where_they_are_and_take_what_is_new_from_the_chart() -> None:
