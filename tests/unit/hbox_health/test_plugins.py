@@ -3,6 +3,8 @@
 from hbox_common.model import IncidentState, NodeName
 from hbox_health.core.judge.courses import Policies
 from hbox_health.core.judge.happenings import PodOnCards, Validated
+from hbox_health.core.judge.incidents import Incidents
+from hbox_health.core.judge.plugins import REPORT_DELAY_S
 
 from .incident_world import GPU, OTHER, World, lost, pod, reset
 
@@ -18,10 +20,13 @@ def leaving(world: World, node: str = "n0") -> set[str]:
     return {card for incident in memory.open.values() for card in incident.leaving}
 
 
-def sick(world: World) -> None:
+def sick(world: World, *pods: PodOnCards) -> None:
+    """GPU goes out of use while `pods` are known; then REPORT_DELAY_S ends."""
     world.seen(offered=(GPU, OTHER))
+    world.pods(*pods)
     world.record(reset())
     assert (world.verdict().cards, world.verdict().node) == ((GPU,), True)
+    world.now += REPORT_DELAY_S + 1
 
 
 def test_a_plugin_that_hands_out_a_sick_card_closes_its_node_and_the_pod_leaves() -> None:
@@ -40,18 +45,85 @@ def test_a_plugin_that_hands_out_a_sick_card_closes_its_node_and_the_pod_leaves(
 def test_a_pod_that_had_the_card_before_and_pods_whose_cards_hbox_chose_close_nothing() -> None:
     world = World()
     world.nodes(10)
-    world.pods(given("a"))
-    sick(world)
+    sick(world, given("a"))
     world.pods(given("a"))
     world.pods(given("a"), given("b", OTHER), pod("ns/c", GPU, uid="c"))
+    assert world.verdict().node
+
+
+def test_a_claim_that_moves_to_the_card_late_closes_nothing() -> None:
+    """The kubelet gave the card before the fault; the ledger moves the claim from the planned card after it."""
+    world = World()
+    world.nodes(10)
+    sick(world, pod("ns/a", OTHER, job="ns/a", uid="a"))
+    world.pods(given("a"))
+    assert (world.verdict().node, [one.kind for one in world.open()]) == (True, ["card"])
+    world.pods(given("b"))
+    assert not world.verdict().node
+
+
+def test_a_claim_of_a_pod_that_came_after_the_fault_counts_when_it_moves() -> None:
+    world = World()
+    world.nodes(10)
+    sick(world)
+    world.pods(pod("ns/a", OTHER, job="ns/a", uid="a"))
+    assert world.verdict().node
+    world.pods(given("a"))
+    assert not world.verdict().node
+
+
+def test_a_pod_that_is_reported_just_after_the_fault_closes_nothing() -> None:
+    world = World()
+    world.nodes(10)
+    sick(world)
+    world.now -= 2
+    world.pods(given("a"))
+    assert world.verdict().node
+    world.now += 2
+    world.pods(given("b"))
+    assert not world.verdict().node
+
+
+def test_pods_of_the_first_report_close_nothing() -> None:
+    world = World()
+    world.nodes(10)
+    world.seen(offered=(GPU, OTHER))
+    world.record(reset())
+    world.now += REPORT_DELAY_S + 1
+    world.pods(given("a"))
+    assert world.verdict().node
+
+
+def test_pods_from_before_a_start_close_nothing() -> None:
+    """A node without incidents is stored without its pods; after the start its card fails before the claims are read."""
+    world = World()
+    world.nodes(10)
+    world.seen(offered=(GPU, OTHER))
+    world.pods()
+    world.engine = Incidents(world.policies, world.engine.assess, world.engine.dump(), world.now)
+    world.record(reset())
+    world.now += REPORT_DELAY_S + 1
+    world.pods(given("a"))
+    assert (world.verdict().cards, world.verdict().node) == ((GPU,), True)
+
+
+def test_a_pod_on_the_card_counts_once() -> None:
+    world = World()
+    world.nodes(10)
+    sick(world)
+    world.pods(given("a"))
+    assert not world.verdict().node
+    world.seen(offered=(OTHER,))
+    assert world.verdict().node
+    world.seen(offered=(GPU, OTHER))
+    world.pods(given("a"))
     assert world.verdict().node
 
 
 def test_a_successor_of_the_same_name_counts() -> None:
     world = World()
     world.nodes(10)
-    world.pods(given("a", uid="1"))
-    sick(world)
+    sick(world, given("a", uid="1"))
     world.pods(given("a", uid="2"))
     assert not world.verdict().node
 

@@ -48,7 +48,7 @@ from .intake import end_reason, replace_source, take
 from .isolation import mute, restrict
 from .joining import accept, count, joins
 from .memory import MOST_BOOTS, MOST_RECORDS, Counted, Memory, NodeMemory
-from .plugins import handed_out, note_given, spare
+from .plugins import keep_pods, record_kubelet_choice, review_plugin
 from .remedies import act, remedied, validated
 from .sharing import faults, review_cluster
 from .standing import advance, flaps, refused, release_held, silence
@@ -73,6 +73,9 @@ class Incidents:
         self._waiting: tuple[str, ...] = tuple(memory.breaker.queue)
         for node in memory.nodes.values():
             node.agent_seen = None if node.agent_seen is None else max(node.agent_seen, now)
+            node.cards_out = {card: node.cards_out.get(card, now) for card in node.verdict.cards}
+            if not node.open:
+                node.known = []  # the pods of a node without incidents are not stored
         seen = [(node.agent_seen, name) for name, node in memory.nodes.items() if node.agent_seen is not None]
         self._agents = {
             name: at for at, name in sorted(seen)
@@ -208,9 +211,9 @@ class Incidents:
     def _jobs_seen(self, event: JobsSeen) -> None:
         """Costs nothing for a node without incidents and faults."""
         node = self.work.node(event.node)
-        given = note_given(node, event.pods)
+        chosen = record_kubelet_choice(node, event.pods, self.work.now)
         node.pods, node.known = list(event.pods), None if event.known is None else list(event.known)
-        if node.open or node.faults or given:
+        if node.open or node.faults or chosen:
             self.work.dirty[event.node] = None
 
     def _fact_seen(self, site: Site, event: FactSeen) -> None:
@@ -330,7 +333,7 @@ class Incidents:
         silence(site)
         flaps(site)
         refused(site)
-        handed_out(site)
+        review_plugin(site)
         joins(site)
         interventions.end_maintenance(site)
         for key, incident in list(node.open.items()):
@@ -341,7 +344,7 @@ class Incidents:
         for incident in list(node.open.values()):
             act(site, incident, admitted)
         restrict(site)  # a remedy that begins takes its card out of use
-        spare(site)
+        keep_pods(site)
         for incident in node.open.values():
             self.work.publish(name, incident, node)
         self.work.changed.add(name)

@@ -98,6 +98,7 @@ def restrict(site: Site) -> bool:
         ordered=bool(ordered),
     )
     if scopes != site.node.verdict:
+        site.node.cards_out = {card: site.node.cards_out.get(card, site.now) for card in scopes.cards}
         site.node.verdict = scopes
         site.work.out.append(VerdictChanged(site.name, site.node.boot_id, scopes))
     _cordon(site, closes, holding + ordered)

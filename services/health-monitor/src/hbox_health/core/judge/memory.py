@@ -126,7 +126,9 @@ class NodeMemory:
     pods: list[PodOnCards] = field(default_factory=list)
     known: list[str] | None = field(default_factory=list)  #: cards whose users are known; None: all
     offered: list[str] | None = None  #: cards that the device plugin may hand out; None: unknown
-    handed_out: dict[str, str] = field(
+    pods_seen: dict[str, float] = field(default_factory=dict)  #: uid of a pod of `pods` -> when it was first seen; 0: unknown
+    cards_out: dict[str, float] = field(default_factory=dict)  #: card out of use -> since when
+    sick_allocations: dict[str, str] = field(
         default_factory=dict
     )  #: card that the plugin handed out although it was out of use -> its resource
     refused: list[str] = field(default_factory=list)  #: cards that the device plugin does not hand out
