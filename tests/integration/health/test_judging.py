@@ -124,7 +124,7 @@ async def test_a_killed_monitor_neither_loses_nor_doubles_an_incident(world: Hea
             assert set(seen.verdicts[-1].cards) == {SICK, OTHER}
             await agent.report((SICK, 0), (OTHER, 0))
             await until(lambda: not seen.standing)
-        assert {one[-1].state for one in seen.incidents.values()} == {IncidentState.CLOSED}
+            await until(lambda: {one[-1].state for one in seen.incidents.values()} == {IncidentState.CLOSED})
         assert len(seen.incidents) == 2
 
 

@@ -261,10 +261,10 @@ from hbox_health.app import run
 from hbox_health.settings import HealthSettings
 save = IncidentStore.save
 
-async def killed(self, memory, nodes, incidents, orders):
+async def killed(self, memory, nodes, incidents, orders, *more):
     if orders and {moment!r} == "before":
         os.kill(os.getpid(), signal.SIGKILL)
-    await save(self, memory, nodes, incidents, orders)
+    await save(self, memory, nodes, incidents, orders, *more)
     if orders:
         os.kill(os.getpid(), signal.SIGKILL)
 
