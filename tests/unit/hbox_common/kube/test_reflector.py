@@ -490,3 +490,26 @@ def test_a_list_without_end_begins_anew_after_a_pause(reflector: Reflector[Pod])
     assert reflector.step(Tick()) == [List()]
     effects = reflector.step(page(pod("a", 5), rv=20))
     assert isinstance(effects[-1], Watch)
+
+
+def deep(rv: int) -> bytes:
+    """A pod with a field that is nested as deeply as the API server allows."""
+    inner = b'{"a":' * 9_990 + b"1" + b"}" * 9_990
+    return json.dumps(pod("deep", rv)).encode()[:-1] + b',"unknown":' + inner + b"}"
+
+
+def test_deeply_nested_object_of_a_list_is_taken_with_the_others() -> None:
+    reflector: Reflector[Pod] = Reflector(Pod, Random(0))
+    reflector.start()
+    others = page(pod("a", 5), pod("b", 6), rv=7).body
+    body = others.replace(b'"items": [', b'"items": [' + deep(4) + b",")
+    assert changes(reflector.step(Page(body))) == [("added", "uid-deep"), ("added", "uid-a"), ("added", "uid-b")]
+
+
+def test_deeply_nested_object_of_a_watch_is_taken() -> None:
+    reflector: Reflector[Pod] = Reflector(Pod, Random(0))
+    reflector.start()
+    reflector.step(page(rv=3))
+    effects = reflector.step(Lines([b'{"type":"ADDED","object":' + deep(4) + b"}", line("ADDED", pod("a", 5))]))
+    assert changes(effects) == [("added", "uid-deep"), ("added", "uid-a")]
+    assert reflector.resource_version == "5"

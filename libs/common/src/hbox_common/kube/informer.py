@@ -20,6 +20,7 @@ from hbox_common.errors import Bug, HBoxError, Unavailable
 
 from .freshness import OLD_S, Freshness, Proof
 from .http1 import MAX_BODY_BYTES
+from .nesting import decoded
 from .objects import KubeObject
 from .reflector import Delta, Effect, Emit, Expired, Failed, Lines, List, Page, Reflector, Sleep, StreamEnd, Tick, Watch
 from .reflector import Event as ReflectorEvent
@@ -229,7 +230,7 @@ class Informer(Generic[T]):
         asked_at = monotonic_s()
         try:
             answer = await self._client.expected("GET", self._path, params={"limit": "1"}, timeout_s=SAMPLE_S)
-            at = _SAMPLE.decode(answer.body).metadata.resource_version
+            at = decoded(_SAMPLE, answer.body).metadata.resource_version
         except HBoxError as e:
             self._no_sample = f"whether the watch is alive cannot be proven: {e}"
         except msgspec.DecodeError as e:

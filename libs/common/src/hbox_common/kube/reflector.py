@@ -21,6 +21,7 @@ Rules:
     copy is listed again: then every list is a proof, while no watch is.
 10. If a continue token expires in the middle of a list, the next list is requested without pages, as in client-go: if history is kept for less time than a
     list takes, no paged list would ever be complete.
+11. An object that is nested deeper than the decoder follows is taken without its deepest values (`nesting`).
 """
 
 from collections.abc import Callable, Sequence
@@ -34,6 +35,7 @@ import msgspec
 from hbox_common.pacing import Backoff
 
 from .freshness import older
+from .nesting import decoded
 from .objects import KubeObject, Metadata
 from .status import Status, retry_after_s
 
@@ -314,7 +316,7 @@ class Reflector(Generic[T]):
         if self._enrich is not None:
             return self._take_page_one_by_one(body, deltas)
         try:
-            page = self._page.decode(body)
+            page = decoded(self._page, body)
         except msgspec.ValidationError:
             return self._take_page_one_by_one(body, deltas)
         for item in page.items or ():
@@ -323,14 +325,14 @@ class Reflector(Generic[T]):
         return page.metadata
 
     def _take_page_one_by_one(self, body: bytes, deltas: list[Delta[T]]) -> _ListMeta:
-        page = _RAW_PAGE.decode(body)
+        page = decoded(_RAW_PAGE, body)
         for raw in page.items or ():
             try:
-                item = self._object.decode(raw)
+                item = decoded(self._object, raw)
             except msgspec.ValidationError as e:
                 self._skip(e)
                 try:
-                    self._seen.add(_ONLY_METADATA.decode(raw).metadata.uid)
+                    self._seen.add(decoded(_ONLY_METADATA, raw).metadata.uid)
                 except msgspec.ValidationError:
                     continue
             else:
@@ -360,7 +362,7 @@ class Reflector(Generic[T]):
         then: list[Effect[T]] = []
         for line in lines:
             try:
-                event = self._line.decode(line)
+                event = decoded(self._line, line)
             except msgspec.ValidationError as e:
                 self._skip_line(line, e)
                 continue
@@ -374,7 +376,7 @@ class Reflector(Generic[T]):
                 continue
             self.resource_version = event.object.metadata.resource_version
             if isinstance(event, _Added | _Modified):
-                new = event.object if self._enrich is None else self._enrich(event.object, _RAW_LINE.decode(line).object)
+                new = event.object if self._enrich is None else self._enrich(event.object, decoded(_RAW_LINE, line).object)
                 self._upsert(new, deltas)
             elif isinstance(event, _Deleted):
                 self._remove(event.object.metadata.uid, deltas)
@@ -454,7 +456,7 @@ class Reflector(Generic[T]):
     def _skip_line(self, line: bytes, error: msgspec.ValidationError) -> None:
         self._skip(error)
         try:
-            version = _UNREADABLE.decode(line).object.metadata.resource_version
+            version = decoded(_UNREADABLE, line).object.metadata.resource_version
         except msgspec.DecodeError:
             return
         if version and not older(version, self.resource_version):

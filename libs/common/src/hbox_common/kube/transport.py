@@ -26,6 +26,7 @@ from .access import Access, find_access
 from .deadpeers import detect_dead_peers
 from .http1 import MAX_BODY_BYTES, BrokenHttp, OversizedBody, Pool
 from .lines import LineSplitter
+from .nesting import decoded
 from .renewal import Renewal
 from .status import error_of
 
@@ -54,7 +55,7 @@ class Response:
     def decode(self, type_: type[T]) -> T:
         """The body as `type_`, a msgspec type. Raises Unavailable when it is something else: an answer that we cannot read."""
         try:
-            return msgspec.json.decode(self.body, type=type_)
+            return decoded(msgspec.json.Decoder(type_), self.body)
         except msgspec.DecodeError as e:
             raise Unavailable(f"the Kubernetes API answered with something that is no {type_.__name__}: {e}") from e
 

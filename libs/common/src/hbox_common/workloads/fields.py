@@ -20,10 +20,10 @@ class Fields:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
-            self.problems.append(f"{path} is {sanitized(repr(value)[:80], 80)}: write a whole number")
+            self.problems.append(f"{path} is {shown(value)}: write a whole number")
             return None
         if not 0 <= value <= INT32_MAX:
-            self.problems.append(f"{path} is {sanitized(str(value)[:40], 40)}: write 0 to {INT32_MAX}")
+            self.problems.append(f"{path} is {shown(value)}: write 0 to {INT32_MAX}")
             return None
         return value
 
@@ -32,7 +32,7 @@ class Fields:
         if value is None or value == "":
             return ""
         if not isinstance(value, str):
-            self.problems.append(f"{path} is {sanitized(repr(value)[:80], 80)}: write a name")
+            self.problems.append(f"{path} is {shown(value)}: write a name")
             return ""
         if not is_name(value):
             self.problems.append(not_a_name(path, value))
@@ -41,7 +41,7 @@ class Fields:
 
     def truth(self, path: str, value: Any) -> bool:
         if value is not None and not isinstance(value, bool):
-            self.problems.append(f"{path} is {sanitized(repr(value)[:80], 80)}: write true or false")
+            self.problems.append(f"{path} is {shown(value)}: write true or false")
         return value is True
 
     def first(self, paths: Iterable[str], at: Any = None, prefix: str = "") -> tuple[str, Any]:
@@ -51,6 +51,22 @@ class Fields:
             if (value := at_path(base, path)) is not None:
                 return prefix + path, value
         return "", None
+
+
+def shown(value: Any) -> str:
+    """A value in a message. `repr` of a tenant's value may recurse too deeply, or be refused for its digits."""
+    match value:
+        case str():
+            return sanitized(repr(value[:80]), 80)
+        case bool() | float() | None:
+            return repr(value)
+        case int():
+            return str(value) if value.bit_length() <= 128 else f"a number of {value.bit_length()} bits"
+        case Mapping():
+            return "an object"
+        case list() | tuple():
+            return "a list"
+    return f"a {type(value).__name__}"
 
 
 def at_path(value: Any, path: str) -> Any:

@@ -9,6 +9,7 @@ from hbox_common import kube
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import HBoxError, NotFound
 from hbox_common.kube import PODGROUPS, KubeClient
+from hbox_common.kube.nesting import decoded
 from hbox_common.kube.status import NotServed
 from hbox_common.pacing import backoff_s
 
@@ -83,4 +84,4 @@ class GroupReader:
             return None
         finally:
             self._slots.release()
-        return group_view(GROUP_FIELDS.note(_DECODER.decode(answer.body), answer.body))
+        return group_view(GROUP_FIELDS.note(decoded(_DECODER, answer.body), answer.body))

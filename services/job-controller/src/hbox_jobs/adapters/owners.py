@@ -16,6 +16,7 @@ from hbox_common import kube
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
 from hbox_common.kube import Delta, Informer, KubeClient, Resource
+from hbox_common.kube.nesting import decoded
 from hbox_common.kube.status import NotAllowed, NotServed
 from hbox_common.pacing import backoff_s
 from hbox_common.workloads import Kind, Kinds, Owner, read_owner
@@ -287,7 +288,7 @@ class OwnerWatch:
         resource = self._resources[name]
         try:
             answer = await self._client.expected("GET", resource.path(namespace, object_name), timeout_s=TIMEOUT_S)
-            thing = _DECODER.decode(answer.body)
+            thing = decoded(_DECODER, answer.body)
         except NotServed as e:
             raise _Unreadable(f"the cluster does not serve {resource.plural}.{resource.group}") from e
         except NotFound:
