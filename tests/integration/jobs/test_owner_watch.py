@@ -58,7 +58,7 @@ async def world(cluster: KubeClient, kinds_dir: str = "") -> AsyncIterator[World
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(each) for each in (informer.run(one.pods), one.watch.run(), one.watch.follow_files())]
         await informer.synced.wait()
-        one.jobs.owners.pods_listed = True
+        one.jobs.pods_listed(monotonic_s())
         yield one
         for task in tasks:
             task.cancel()

@@ -179,6 +179,54 @@ def test_gang_that_the_watch_has_reached_needs_no_read() -> None:
     assert jobs.next_unproven() is None
 
 
+DRIVER = OwnerRef("v1", "Pod", "driver", "uid-driver")
+SPARK = OwnerRef("sparkoperator.k8s.io/v1beta2", "SparkApplication", "app", "uid-app")
+
+
+def plain(name: str, ref: OwnerRef | None = None, **fields: Any) -> PodView:
+    return pod(name, submitted=Submitted(f"uid-{name}", "ml", name, ref) if ref is not None else None, **fields)
+
+
+def owner_of(ref: OwnerRef, parent: OwnerRef | None = None, spec: Any = None, version: int = 5, **meta: Any) -> Owner:
+    references = [] if parent is None else [{**reference(parent), "controller": True}]
+    metadata = {"name": ref.name, "uid": ref.uid, "namespace": "ml", "resourceVersion": str(version)}
+    content = {"apiVersion": ref.api_version, "kind": ref.kind, "spec": spec or {}}
+    return read_owner(Kinds.builtin(), {**content, "metadata": {**metadata, "ownerReferences": references, **meta}})
+
+
+def reference(ref: OwnerRef) -> dict[str, Any]:
+    return {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
+
+
+def test_pod_that_is_listed_before_the_pod_that_owns_it_does_not_wait_for_ever() -> None:
+    jobs = Jobs()
+    jobs.pod(plain("executor", DRIVER), 0.0)
+    assert settled(jobs, 5.0)["pod/driver"][2].startswith("OwnerNotRead")
+    jobs.pod(plain("driver"), 6.0)
+    assert settled(jobs, 6.0) == {"executor": (1, 1, ""), "driver": (1, 1, "")}
+
+
+def test_pod_of_a_pod_that_does_not_exist_is_single_once_all_pods_are_listed() -> None:
+    jobs = Jobs()
+    jobs.pod(plain("executor", DRIVER), 0.0)
+    jobs.pods_listed(1.0)
+    assert settled(jobs, 1.0) == {"executor": (1, 1, "")}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["application", "driver", "executor"])))
+def test_pod_below_a_pod_joins_the_gang_of_the_upper_owner_in_any_order(order: tuple[str, ...]) -> None:
+    jobs = Jobs()
+    for what in order:
+        match what:
+            case "application":
+                jobs.owner(owner_of(SPARK), 0.0)
+            case "driver":
+                jobs.pod(plain("driver", SPARK), 0.0)
+            case _:
+                jobs.pod(plain("executor", DRIVER), 0.0)
+    assert settled(jobs, 0.0) == {"sparkapplication/app": (2, 1, "")}
+
+
 POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
 
 

@@ -195,7 +195,7 @@ class JobController:
             await self._queues_read.wait()
             await resumed
             await waits_read
-            self.jobs.owners.pods_listed = True
+            self.jobs.pods_listed(monotonic_s())
             group.create_task(self._owners.follow_files())
             group.create_task(self._owners.run())
             await self._owners_read()

@@ -48,7 +48,9 @@ def test_decoder_reads_a_deep_document_without_its_deepest_values() -> None:
     assert decoded(msgspec.json.Decoder(list[Any]), b"[" + deep + b',"x"]')[1] == "x"
 
 
-@pytest.mark.parametrize("text", [b"[" * 20_000, b'{"a":' * 20_000, b'["' + b"[" * 9, b"]" * 20_000, b'"\\"' * 100_000, b"[" * 3000 + b"}" * 3000])
+@pytest.mark.parametrize(
+    "text", [b"[" * 20_000, b'{"a":' * 20_000, b'["' + b"[" * 9, b"]" * 20_000, b'"\\"' * 100_000, b"[" * 3000 + b"}" * 3000]
+)
 def test_text_that_is_no_json_is_a_fault_of_its_own(text: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         decoded(msgspec.json.Decoder(list[Any]), text)

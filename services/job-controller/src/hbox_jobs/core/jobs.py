@@ -225,7 +225,14 @@ class Jobs:
                 known = old is not None and old.member is not None and old.submitted == new.submitted
                 member = old.member if old is not None and known else self.owners.place(new, now)
                 self._pods[new.uid] = new = _as_member(new, member)
-        return self._pod(old, new, now)
+        new = self._pod(old, new, now)
+        if (old is None or old.submitted != new.submitted) and (below := self.owners.pods_of(new.uid)):
+            self.place_again(below, now)
+        return new
+
+    def pods_listed(self, now: float) -> None:
+        """All pods of the start are known: a pod that is not among them does not exist."""
+        self.place_again(self.owners.all_pods_listed(), now)
 
     def _pod(self, old: PodView | None, new: PodView, now: float) -> PodView:
         if old is not None and old.key != new.key:

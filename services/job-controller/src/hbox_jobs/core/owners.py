@@ -71,6 +71,10 @@ def _place_key(namespace: str, ref: OwnerRef) -> str:
     return f"{namespace}/{ref.kind}.{ref.group}/{ref.name}"
 
 
+def _unread(pod: PodView | None) -> OwnerRef | None:
+    return pod.member.unread if pod is not None and pod.member is not None else None
+
+
 @dataclass(slots=True)
 class _Below:
     """What names one owner."""
@@ -137,6 +141,11 @@ class Owners:
         if key is not None and (siblings := self._below.get(key)) is not None:
             siblings.pods.pop(pod.uid, None)
             self._prune(key)
+
+    def all_pods_listed(self) -> list[PodUid]:
+        """Returns the pods to place again: those that wait for a pod that owns them."""
+        self.pods_listed = True
+        return [uid for uid in self._direct if (unread := _unread(self._pod(uid))) is not None and group_kind(unread) == _POD]
 
     def _name(self, uid: PodUid, key: str) -> None:
         before = self._direct.get(uid)
