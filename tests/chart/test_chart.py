@@ -763,15 +763,22 @@ def test_guides_change_releases_where_they_are_and_take_what_is_new_from_the_cha
     assert [one for one in upgrades if "--reset-then-reuse-values" not in one[1]] == []
 
 
-def test_the_pod_of_the_restore_guide_has_the_volume_and_the_address_of_the_ledger() -> None:
-    spec = yaml.safe_load((ROOT / "docs" / "guides" / "restore.yaml").read_text())["spec"]
-    [ledger] = [pod for who, _, pod in pods("default") if who == "Deployment/hbox-quota-ledger"]
-    [own], [restoring] = ledger["containers"], spec["containers"]
-    assert [v for v in spec["volumes"] if v["name"] == "data"] == [v for v in ledger["volumes"] if v["name"] == "data"]
+@pytest.mark.parametrize(
+    ("file", "service", "variable"),
+    [
+        ("restore.yaml", "quota-ledger", "HBOX_DATABASE_URL"),
+        ("restore-health.yaml", "health-monitor", "HBOX_HEALTH_DATABASE_URL"),
+    ],
+)
+def test_pod_of_the_restore_guide_has_the_volume_and_the_address_of_its_service(file: str, service: str, variable: str) -> None:
+    spec = yaml.safe_load((ROOT / "docs" / "guides" / file).read_text())["spec"]
+    [pod] = [pod for who, _, pod in pods("default") if who == f"Deployment/hbox-{service}"]
+    [own], [restoring] = pod["containers"], spec["containers"]
+    assert [v for v in spec["volumes"] if v["name"] == "data"] == [v for v in pod["volumes"] if v["name"] == "data"]
     assert restoring["image"] == own["image"]
-    assert restoring["env"] == [e for e in own["env"] if e["name"] == "HBOX_DATABASE_URL"]
+    assert restoring["env"] == [e for e in own["env"] if e["name"] == variable] != []
     assert restoring["securityContext"] == own["securityContext"]
-    assert spec["securityContext"].items() <= ledger["securityContext"].items()
+    assert spec["securityContext"].items() <= pod["securityContext"].items()
 
 
 def test_every_container_has_what_all_are_to_have_but_for_what_is_said_of_its_own() -> None:

@@ -19,7 +19,7 @@ _DATABASE = click.option(
     "--database",
     metavar="URL",
     envvar="HBOX_HEALTH_DATABASE_URL",
-    help="Database of health-monitor: sqlite:////path/health.db [the state folder's].",
+    help="Database of health-monitor: sqlite:////path/health.db or postgresql+psycopg://user:password@host/database [the state folder's].",
 )
 
 
@@ -32,6 +32,9 @@ def backup_(ctx: Context, file: Path, database: str | None) -> None:
 
     \b
     hbox health backup health-2026-11-23.db
+    hbox health backup health-2026-11-23.db --database postgresql+psycopg://hbox:PASSWORD@postgres/health
+
+    FILE is a SQLite database, also for a health-monitor on PostgreSQL.
     """
     from hbox_health.adapters.backup import backup  # noqa: PLC0415  SQLAlchemy, which other commands do not need
 
@@ -46,17 +49,23 @@ def backup_(ctx: Context, file: Path, database: str | None) -> None:
 @click.command("restore")
 @_FILE
 @_DATABASE
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Replace the contents of a PostgreSQL database. A SQLite file is always replaced; it is renamed and kept.",
+)
 @command_options
-def restore_(ctx: Context, file: Path, database: str | None) -> None:
-    """Replace health-monitor's database with the backup FILE. Stop health-monitor first; the previous database is renamed and kept.
+def restore_(ctx: Context, file: Path, database: str | None, overwrite: bool) -> None:
+    """Replace health-monitor's database with the backup FILE. Stop health-monitor first. A backup of either kind of database can be restored into the other.
 
     \b
     hbox health restore health-2026-11-23.db
+    hbox health restore health-2026-11-23.db --database postgresql+psycopg://hbox:PASSWORD@postgres/health
     """
     from hbox_health.adapters.backup import restore  # noqa: PLC0415  as above
 
     with in_order():
-        contents, kept = restore(file, database or _own(ctx))
+        contents, kept = restore(file, database or _own(ctx), overwrite=overwrite)
     if not ctx.output.people:
         ctx.output.document("HealthRestore", {"kept": kept and str(kept), **asdict(contents)})
         return

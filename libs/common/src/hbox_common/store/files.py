@@ -31,6 +31,15 @@ def refuse_a_database(file: Path, source: Path | None) -> None:
         raise InvalidRequest(f"{file} is a database, and no place for a backup", hint="name another file")
 
 
+def refuse_a_log(file: Path, *, command: str) -> None:
+    """Refuse a database file whose latest writes are in its log: a copy of the file alone lacks them. `command` makes backups of such a database."""
+    if (log := log_of(file)).exists() and log.stat().st_size:
+        raise InvalidRequest(
+            f"{file} is a database, not a backup: its latest writes are in {log.name}",
+            hint=f"make one of both: `{command} NEW --database sqlite:///{file.absolute()}`",
+        )
+
+
 def log_of(database: Path) -> Path:
     return database.with_name(f"{database.name}-wal")
 

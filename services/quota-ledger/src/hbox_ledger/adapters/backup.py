@@ -13,31 +13,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Connection, create_engine, insert, inspect, select, text
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Connection, inspect, select, text
 
-from hbox_common.errors import InvalidRequest, NotFound, Unavailable
+from hbox_common.errors import InvalidRequest, NotFound
 from hbox_common.store import reading
-from hbox_common.store.engine import engine, parse, refused, schema_lock, writers
+from hbox_common.store.engine import parse
 from hbox_common.store.files import (
     check_backup,
     copy_pages,
-    log_of,
     new_file,
     refuse_a_database,
+    refuse_a_log,
     remove,
     replace_database,
     sync,
     writing,
 )
 from hbox_common.store.reach import REACH
+from hbox_common.store.rows import copy_rows, located, replacing
 from hbox_common.store.schema import migrate
 
 from . import tables as t
 from .audit import Proof, prove
-
-ROWS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +85,7 @@ def restore(file: Path, url: str, *, overwrite: bool = False) -> Restored:
     parsed = parse(url)
     if not file.is_file():
         raise NotFound(f"{file}: there is no such file")
-    if (log := log_of(file)).exists() and log.stat().st_size:
-        raise InvalidRequest(
-            f"{file} is a ledger's database, not a backup: its latest writes are in {log.name}",
-            hint=f"make one of both: `hbox backup NEW --database sqlite:///{file.absolute()}`",
-        )
+    refuse_a_log(file, command="hbox backup")
     database = Path(parsed.database or "").absolute() if parsed.get_backend_name() == "sqlite" else None
     work = (
         database.with_name(f"{database.name}.restoring") if database is not None else file.with_name(f"{file.name}.restoring")
@@ -118,16 +111,8 @@ def restore(file: Path, url: str, *, overwrite: bool = False) -> Restored:
 
 def _copy_rows(url: str, draft: Path) -> None:
     with reading(url, versions=t.VERSIONS) as source, writing(draft, t.metadata, t.VERSIONS) as target:
-        _copy(source, target)
-
-
-def _copy(source: Connection, target: Connection) -> None:
-    """Every row of every table, in the order of its key: the chains refuse what is older than what they have."""
-    for table in t.metadata.sorted_tables:
-        rows = source.execution_options(yield_per=ROWS).execute(select(table).order_by(*table.primary_key.columns))
-        for batch in rows.mappings().partitions(ROWS):
-            target.execute(insert(table), [dict(row) for row in batch])
-    target.commit()
+        copy_rows(source, target, t.metadata)
+        target.commit()
 
 
 # --- restore
@@ -151,28 +136,17 @@ def _sound(file: Path, work: Path) -> Proof:
 
 def _into_postgres(work: Path, url: str, *, overwrite: bool) -> None:
     """Tables are made anew and filled in one transaction: until that is committed there is an empty ledger, which starts as on a backup of nothing."""
-    made = engine(parse(url))
-    where = f"database {parse(url).render_as_string(hide_password=True)}"
-    source = create_engine(f"sqlite:///{work.absolute()}", poolclass=NullPool)
-    try:
-        with made.connect() as target, schema_lock(target):
-            if writers(target):
-                raise Unavailable(f"{where}: a quota-ledger is connected to it", hint="stop the quota-ledger first")
-            there = _tables(target)
-            if "ledger" in there and target.execute(select(t.ledger.c.epoch)).first() is not None and not overwrite:
-                hint = "back it up first, then say --overwrite: what is there is given up"
-                raise InvalidRequest(f"{where} holds a ledger", hint=hint)
-            target.commit()
-            if "alembic_version" in there:
-                _drop(target)
-            migrate(target, t.metadata, t.VERSIONS)
-            with source.connect() as rows:
-                _copy(rows, target)
-    except SQLAlchemyError as e:
-        raise refused(e, where) from e
-    finally:
-        made.dispose()
-        source.dispose()
+    with replacing(url, work, service="quota-ledger") as (target, rows):
+        there = _tables(target)
+        if "ledger" in there and target.execute(select(t.ledger.c.epoch)).first() is not None and not overwrite:
+            hint = "back it up first, then say --overwrite: what is there is given up"
+            raise InvalidRequest(f"{located(url)} holds a ledger", hint=hint)
+        target.commit()
+        if "alembic_version" in there:
+            _drop(target)
+        migrate(target, t.metadata, t.VERSIONS)
+        copy_rows(rows, target, t.metadata)
+        target.commit()
 
 
 def _tables(connection: Connection) -> Sequence[str]:
