@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 from hbox_common.bus import Bus, Delivery
 from hbox_common.events import (
@@ -20,7 +21,7 @@ from hbox_common.events import (
     PlansProposed,
     QueueStateChanged,
 )
-from hbox_common.model import DEFAULT_QUEUE, Claim, ClaimId, Epoch, Index, Job, NodeState, Queue, RefusalReason
+from hbox_common.model import DEFAULT_QUEUE, Claim, ClaimId, ClaimState, Epoch, Index, Job, NodeState, Queue, RefusalReason
 
 
 class Peers:
@@ -56,6 +57,12 @@ class Peers:
     async def submit(self, *jobs: Job) -> None:
         self.jobs.extend(jobs)
         await self._bus.publish(JobsPending(jobs=jobs), "0")
+
+    async def end(self, pod: str) -> None:
+        """The pod ended, and its claim with it."""
+        claim, previous = replace(self.claims.pop(pod), state=ClaimState.VOID), self.index
+        self.index = Index(previous + 1)
+        await self._bus.publish(ClaimsChanged(epoch=self.epoch, previous=previous, index=self.index, claims=(claim,)), "0")
 
     async def _list_jobs(self, asked: JobsAsked) -> AsyncIterator[Event]:
         self.readings += 1

@@ -18,6 +18,7 @@ from hbox_common.events import (
     ClaimsChanged,
     HealthVerdict,
     JobsPending,
+    JobsWithdrawn,
     NodeImagesChanged,
     NodesMeasured,
     shard_of,
@@ -32,6 +33,7 @@ from hbox_common.model import (
     HeldImage,
     Index,
     JobId,
+    MissingPods,
     Neighbour,
     NodeName,
     NodeUsage,
@@ -367,3 +369,24 @@ async def test_a_job_that_another_shard_is_told_of_is_no_longer_ours(peers: Peer
         await until(lambda: service.scheduler.reports.entry(theirs.id) is None)
         assert service.scheduler.reports.entry(ours.id) is not None
         assert service.scheduler.reports.entry(JobId("never-ours")) is None
+
+
+async def test_missing_pods_are_forgotten_when_job_controller_restarts(peers: Peers, service: SchedulerService) -> None:
+    """It publishes no zero for a number that its predecessor published."""
+    await peers.cluster([node("n1", cards=1)])
+    async with running(peers, service):
+        await peers.submit(replace(job("web", cards=1), succession="uid-web"))
+        await until(lambda: "web-0" in peers.claims, "the pod is placed")
+        await peers._bus.publish(JobsPending(jobs=(), missing=(MissingPods("uid-web", 1),)), "0")
+        await peers._bus.publish(JobsWithdrawn(jobs=(JobId("web"),), revisions=(1,)), "0")
+        await until(lambda: service.scheduler.reports.entry(JobId("web")) is None, "the job is withdrawn")
+        await peers.end("web-0")
+        await until(
+            lambda: len(service.scheduler.bookings) == 1 and PodUid("web-0") not in service.scheduler.bookings, "the place is reserved"
+        )
+        await peers.submit(job("old", cards=1))
+        await until(lambda: service.scheduler.reports.entry(JobId("old")) is not None, "the job waits")
+        await asyncio.sleep(0.5)
+        assert "old-0" not in peers.claims
+        await peers._bus.publish(JobsPending(jobs=(), anew=True), "0")
+        await until(lambda: "old-0" in peers.claims, "the place is released")

@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from hbox_common.events import PlanAnswer
-from hbox_common.model import Job, JobId, MissingPods, PodUid, RefusalReason
+from hbox_common.model import Epoch, Index, Job, JobId, MissingPods, PodUid, RefusalReason
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.protocol.limits import Limits
+from hbox_scheduler.core.queueing.jobs import Entry
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
-from hbox_scheduler.core.steps.successions import FADES_S
+from hbox_scheduler.core.steps import successions
+from hbox_scheduler.core.steps.successions import MISSING_GRACE_S, MOST, Successions
 
 OWNER = "owner-of-web"
 
@@ -80,7 +84,7 @@ def test_place_is_released_when_the_controller_needs_no_pod() -> None:
     simulation.scheduler.on_missing([MissingPods(OWNER, 0)])
     simulation.run()
     assert "old" not in placed(simulation), "the message about the new pod may come later"
-    simulation.now += FADES_S
+    simulation.now += MISSING_GRACE_S
     simulation.run()
     assert "old" in placed(simulation)
 
@@ -159,3 +163,86 @@ def test_refused_plan_of_a_successor_keeps_the_place() -> None:
     simulation.run()
     assert "web-c" in placed(simulation)
     assert "old" not in placed(simulation)
+
+
+def test_end_of_a_claim_searches_no_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A workload of n pods that end together would cost n squared otherwise. The jobs are searched in the next cycle, once a step."""
+    simulation = full(*(single(f"web-{number}", created_at=9.0) for number in range(20)))
+    searched: list[str] = []
+    whole = Successions._wanted
+
+    def wanted(self: Successions, succession: str, *limit: int) -> object:
+        searched.append(succession)
+        return whole(self, succession, *limit)
+
+    monkeypatch.setattr(Successions, "_wanted", wanted)
+    ends(simulation, "web-a", "web-b")
+    assert searched == []
+    simulation.run()
+    assert placed(simulation) == ["other-a", "other-b", "web-0", "web-1"]
+    assert searched
+
+
+def test_jobs_that_wait_for_the_same_are_tried_once_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = full(*(single(f"web-{number}", created_at=9.0) for number in range(20)))
+    tried: list[int] = []
+    whole = Successions._waiting
+
+    def waiting(self: Successions, succession: str, places: int) -> list[Entry]:
+        found = whole(self, succession, places)
+        tried.append(len(found))
+        return found
+
+    monkeypatch.setattr(Successions, "_waiting", waiting)
+    ends(simulation, "web-a", "web-b")
+    simulation.run()
+    assert tried[0] == 2
+
+
+def test_a_succession_has_a_maximum_number_of_places() -> None:
+    pods = MOST + 8
+    simulation = Simulation(policy_of(PolicyName.LEAST_WASTE))
+    simulation.put_nodes([node(f"n{number}", cards=8) for number in range(pods // 8)])
+    simulation.submit([single(f"web-{number}", created_at=1.0) for number in range(pods)])
+    simulation.run()
+    assert len(simulation.claims) == pods
+    simulation.scheduler.on_missing([MissingPods(OWNER, pods)])
+    ends(simulation, *(f"web-{number}" for number in range(pods)))
+    simulation.submit([single(f"old-{number}", created_at=2.0) for number in range(pods)])
+    simulation.run()
+    assert len(simulation.claims) == 8
+
+
+def test_place_is_released_when_its_successor_is_withdrawn() -> None:
+    simulation = full(single("web-c", created_at=9.0, cards=2))
+    ends(simulation, "web-a")
+    simulation.run()
+    assert len(simulation.claims) == 3, "two cards are needed and one is reserved"
+    simulation.scheduler.on_withdrawn([JobId("web-c")], [2])
+    simulation.run()
+    assert "old" in placed(simulation)
+
+
+def test_job_that_leaves_its_succession_takes_no_place_of_it() -> None:
+    simulation = full(single("web-c", created_at=9.0))
+    simulation.submit([replace(single("web-c", created_at=9.0), succession="another", revision=2)])
+    ends(simulation, "web-a")
+    simulation.run()
+    assert placed(simulation) == ["old", "other-a", "other-b", "web-b"]
+
+
+def test_successions_of_claims_that_a_snapshot_lacks_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(successions, "SPARE", 8)
+    simulation = Simulation(policy_of(PolicyName.LEAST_WASTE))
+    simulation.put_nodes([node("n0", cards=8)])
+    index = 1 << 20
+    for batch in range(20):
+        jobs = [single(f"web-{batch}-{number}", created_at=1.0) for number in range(8)]
+        simulation.submit(jobs)
+        plans = simulation.scheduler.cycle(simulation.now).plans
+        assert len(plans) == 8
+        index += 1
+        simulation.scheduler.on_withdrawn([job.id for job in jobs], [2] * 8)
+        simulation.scheduler.on_claims_snapshot(epoch=Epoch(2 + batch), index=Index(index), frozen=False, claims=(), now=0.0)
+    simulation.scheduler.cycle(simulation.now)
+    assert len(simulation.scheduler._successions._of) <= 3 * 8

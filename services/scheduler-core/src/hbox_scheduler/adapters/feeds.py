@@ -252,6 +252,9 @@ class Feeds:
             if delivery.key != self._shard:
                 self._leave(delivery.event)
                 continue
+            if isinstance(delivery.event, JobsPending) and delivery.event.anew:
+                # A job-controller that restarted publishes no zero for the numbers of its predecessor.
+                self._scheduler.on_missing_snapshot(())
             match delivery.event:
                 case JobsPending(anew=True) if self._scheduler.admission.on or self._shards.several:
                     self.ask_jobs()  # a PodGroup that was deleted meanwhile would be counted for ever; a job may be another shard's by now

@@ -444,6 +444,8 @@ class Scheduler(LedgerView):
         # 1. Apply the time: no message reports what ends with it.
         self._apply_time(now, wall)
         # 2. Collect the queues whose rules or free limits changed: several steps need them.
+        if not (self.frozen or self.held):
+            self._successions.release(now)
         changed = self._queues_changed
         freed = self.queues.freed(changed | self.bookings.queues_freed | self.queues.eased())
         self._queues_changed, self.bookings.queues_freed = set(), set()
@@ -452,7 +454,7 @@ class Scheduler(LedgerView):
         else:
             # 3. Continue nominations: their resources are free for no other job.
             out.plans += self._preemptor.keep(self.index, now)
-            self._successions.begin(now)
+            self._successions.begin()
             # 4. Reserve nodes for large gangs, before smaller jobs take them.
             self._apply_class_quotas()
             self._reservations.run(now, wall)

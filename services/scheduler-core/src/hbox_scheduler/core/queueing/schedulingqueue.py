@@ -305,9 +305,9 @@ class SchedulingQueue:
             self.recount(entry)
             yield entry
 
-    def precedes(self, order: Order) -> bool:
-        """Whether an active job precedes this order."""
-        return any(first is not None and first < order for first in map(self._first, list(self._active)))
+    def first_active(self) -> Order | None:
+        """The order of the active job that precedes all others; None without one."""
+        return min((first for first in map(self._first, list(self._active)) if first is not None), default=None)
 
     def _first(self, lane: tuple[QueueName, str]) -> Order | None:
         """Of the active jobs of a queue and namespace the one that comes first."""

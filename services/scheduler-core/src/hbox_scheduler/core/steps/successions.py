@@ -6,13 +6,17 @@ or is about to create more pods (`MissingPods`) than there are reserved places, 
 tried before all jobs of equal or lower priority, in a session of their own during which its places are free. Jobs of higher priority are tried before them,
 on these places too. A place is released when the controller needs no more pods, and after `Limits.successor_s` in any case.
 
+Between two cycles the end of a claim costs no search: the place is reserved if the known jobs of the succession have pods enough, whether these have places or
+not. The next cycle counts the pods that have none, once for each succession with places, and releases the places that are too many.
+
 The place of a pod that succeeded, or that HBox evicted for other pods, is not reserved. Nothing is stored: a scheduler that starts knows the successions of
 gangs, whose job ids begin with it, and of no other pods that were placed before.
 """
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 from operator import attrgetter
 
 from hbox_common.events import Plan
@@ -20,21 +24,25 @@ from hbox_common.model import Claim, ClaimId, Job, JobId, MissingPods, PlanId, P
 
 from ..cluster import Booking
 from ..placement.outcomes import Placed
-from ..queueing.jobs import Entry, JobState, Order
+from ..queueing.jobs import Entry, EquivalenceKey, JobState, Order
 from .context import SchedulerContext
 from .moves import _idle
 from .nominations import Nominations
 
-#: Maximum number of reserved places of one succession.
+#: Maximum number of reserved places of one succession, and of its jobs that one cycle tries.
 MOST = 256
 #: Seconds for which a created pod still counts as missing: the message about its job may come later than the one about its owner.
-FADES_S = 2.0
+MISSING_GRACE_S = 2.0
 #: Maximum number of successions that one cycle tries; the next cycle tries the others.
 TRIED = 16
+#: Jobs without pods whose succession may be remembered, beyond two for each job that has pods.
+SPARE = 4096
+
+_WAITS = (JobState.ACTIVE, JobState.UNSCHEDULABLE)
 
 
 @dataclass(slots=True)
-class LeftPlace:
+class SuccessorPlace:
     """A reserved place. `booking`: of the pod that ended, under the name of the place."""
 
     succession: str
@@ -55,43 +63,47 @@ class Successions:
         self._flights = context.flights
         self._limits = context.limits
         self._nominations = nominations
-        self._places: dict[str, list[LeftPlace]] = {}
+        self._places: dict[str, list[SuccessorPlace]] = {}
         self._missing: dict[str, int] = {}
         #: former numbers of missing pods, and until when they count; None: the next cycle sets it
-        self._faded: dict[str, tuple[int, float | None]] = {}
-        self._jobs: defaultdict[str, dict[JobId, None]] = defaultdict(dict)  #: known jobs by succession
-        self._of: dict[JobId, str] = {}  #: succession of each single pod that waits or has a place
+        self._grace: dict[str, tuple[int, float | None]] = {}
+        self._jobs: dict[str, dict[JobId, int]] = {}  #: known jobs by succession, with the number of their pods
+        self._pods: Counter[str] = Counter()  #: sums of `_jobs`
+        self._of: dict[JobId, str] = {}  #: succession of each known job, and of each single pod that has a place
+        self._spare_at = SPARE  #: size of `_of` at which jobs without pods are forgotten
         self._due: dict[str, None] = {}  #: successions to try in the next cycle
         #: places that a plan gives to successors, until the ledger has answered
-        self._given: dict[PlanId, list[LeftPlace]] = {}
-        self._suspended: dict[str, list[LeftPlace]] = {}  #: places that are free during the present cycle's trials
+        self._given: dict[PlanId, list[SuccessorPlace]] = {}
+        self._suspended: dict[str, list[SuccessorPlace]] = {}  #: places that are free during the present cycle's trials
+        self._trials: dict[str, list[Entry]] = {}  #: of each of these the first jobs that wait, in order
 
     # --- what happens
 
     def job(self, job: Job) -> None:
         """A message about the job was received."""
-        if job.succession:
-            self._jobs[job.succession][job.id] = None
-            if not job.gang:
-                self._of[job.id] = job.succession
-            if job.succession in self._places:
-                self._due[job.succession] = None
+        if (before := self._of.get(job.id, "")) and before != job.succession:
+            self._leave(before, job.id)
+            del self._of[job.id]
+        if not job.succession:
+            return
+        jobs, pods = self._jobs.setdefault(job.succession, {}), sum(len(spec.pods) for spec in job.tasks)
+        self._pods[job.succession] += pods - jobs.get(job.id, 0)
+        jobs[job.id], self._of[job.id] = pods, job.succession
+        if job.succession in self._places:
+            self._due[job.succession] = None
 
     def removed(self, job: Job) -> None:
         """The job was withdrawn. Its pods may have places."""
-        if job.succession:
-            jobs = self._jobs[job.succession]
-            jobs.pop(job.id, None)
-            if not jobs:
-                del self._jobs[job.succession]
-            if not job.gang and not any(pod.uid in self._bookings for spec in job.tasks for pod in spec.pods):
-                self._of.pop(job.id, None)
+        if succession := self._of.get(job.id, ""):
+            self._leave(succession, job.id)
+            if job.gang or not any(pod.uid in self._bookings for spec in job.tasks for pod in spec.pods):
+                del self._of[job.id]
 
     def missing(self, states: Iterable[MissingPods]) -> None:
         """Set how many pods these controllers are about to create."""
         for state in states:
             if (before := self._missing.get(state.succession, 0)) > state.pods:
-                self._faded[state.succession] = max(before, self._faded.get(state.succession, (0, None))[0]), None
+                self._grace[state.succession] = max(before, self._grace.get(state.succession, (0, None))[0]), None
             if state.pods > 0:
                 self._missing[state.succession] = state.pods
             else:
@@ -106,16 +118,17 @@ class Successions:
 
     def ended(self, booking: Booking, claim: Claim, now: float) -> None:
         """The claim of this booking ended, and the booking is removed: reserve the place if a successor is expected."""
-        succession = self._of.pop(booking.job, "") or booking.job.partition(".")[0]
-        if not (succession in self._jobs or succession in self._missing or succession in self._faded):
+        succession = self._of.get(booking.job) or booking.job.partition(".")[0]
+        if booking.job not in self._jobs.get(succession, ()):
+            self._of.pop(booking.job, None)
+        if not (succession in self._jobs or succession in self._missing or succession in self._grace):
             return
         if claim.reason == f"its pod is {PodPhase.SUCCEEDED}" or booking.pod in self._nominations:
             return
-        kept = self._places.get(succession, [])
-        if len(kept) >= min(self._wanted(succession), MOST):
+        if len(self._places.get(succession, ())) >= min(self._needed(succession) + self._pods[succession], MOST):
             return
         place = replace(booking, pod=PodUid(f"{booking.pod}/left"), claim=ClaimId(""), held=None, plan=PlanId(""), waiting=None)
-        left = LeftPlace(succession, place, now + self._limits.successor_s)
+        left = SuccessorPlace(succession, place, now + self._limits.successor_s)
         if self._keep(left):
             self._due[succession] = None
 
@@ -127,29 +140,39 @@ class Successions:
 
     # --- in a cycle
 
-    def begin(self, now: float) -> None:
-        """Release places without successors, and free those that are tried in this cycle. `finish` must follow."""
-        for succession, (pods, until) in list(self._faded.items()):
+    def release(self, now: float) -> None:
+        """Release the places without successors. `begin` follows if the cycle plans."""
+        for succession, (pods, until) in list(self._grace.items()):
             if until is None:
-                self._faded[succession] = pods, now + FADES_S
+                self._grace[succession] = pods, now + MISSING_GRACE_S
             elif until <= now:
-                del self._faded[succession]
-        if not self._places:
-            return
+                del self._grace[succession]
+        if len(self._of) > self._spare_at:
+            self._forget()
         for succession, places in list(self._places.items()):
-            if self._is_active(succession) or self._queue.precedes(_ahead_of(-places[0].booking.priority)):
-                self._due[succession] = None
-            wanted = self._wanted(succession)
             places[:] = [left for left in places if left.until > now or self._release(left)]
+            wanted, active = self._wanted(succession, len(places))
+            if active:  # such as after a refused plan
+                self._due[succession] = None
             while len(places) > wanted:
                 self._release(places.pop())
             if not places:
                 del self._places[succession]
+
+    def begin(self) -> None:
+        """Free the places that are tried in this cycle. `finish` must follow."""
+        if not self._places:
+            return
+        first = self._queue.first_active()
+        for succession, places in self._places.items():
+            if first is not None and first < _ahead_of(-places[0].booking.priority):
+                self._due[succession] = None
         self._due = {succession: None for succession in self._due if succession in self._places}
         for succession in list(self._due)[:TRIED]:
             self._suspended[succession] = self._places.pop(succession)
             for left in self._suspended[succession]:
                 self._bookings.remove(left.booking.pod)
+            self._trials[succession] = self._waiting(succession, len(self._suspended[succession]))
 
     def due(self) -> list[tuple[Order, str]]:
         """Successions to try, each after the active jobs that precede the order with it; the highest priority first."""
@@ -157,7 +180,7 @@ class Successions:
             return []
         found: list[tuple[Order, str]] = []
         for succession, places in self._suspended.items():
-            entries = self._waiting(succession)
+            entries = self._trials[succession]
             first = entries[0].order[0] if entries else -places[0].booking.priority
             found.append((_ahead_of(first), succession))
         return sorted(found)
@@ -165,7 +188,7 @@ class Successions:
     def place(self, succession: str, now: float) -> list[Plan]:
         """Plans for pods of the succession. Their places are free."""
         plans: list[Plan] = []
-        entries = [entry for entry in self._waiting(succession) if not self._blocked(entry)]
+        entries = [entry for entry in self._trials[succession] if self._waits(entry) and not self._blocked(entry)]
         if not entries:
             return plans
         found = self._runner.place(
@@ -195,49 +218,76 @@ class Successions:
         """Reserve the places that are left, before the other jobs are tried."""
         for succession, places in self._suspended.items():
             self._due.pop(succession, None)
-            wanted = self._wanted(succession)
+            wanted, _ = self._wanted(succession, len(places))
             for left in places[:wanted]:
                 self._keep(left)
         self._suspended.clear()
+        self._trials.clear()
 
     def next_at(self) -> list[float]:
         """When the next place is released; at once if successions are left to try."""
         times = [left.until for places in self._places.values() for left in places]
         if self._places:
-            times += [until if until is not None else float("-inf") for _, until in self._faded.values()]
+            times += [until if until is not None else float("-inf") for _, until in self._grace.values()]
         return [float("-inf")] if self._due else [min(times)] if times else []
 
     # --- details
 
-    def _waiting(self, succession: str) -> list[Entry]:
-        """Jobs of the succession with pods that wait for places, in order."""
-        entries = []
-        for job in self._jobs.get(succession, ()):
-            entry = self._queue.entries.get(job)
-            if entry is not None and entry.state in (JobState.ACTIVE, JobState.UNSCHEDULABLE):
-                entry.update_pending(self._bookings)
-                if entry.pending:
-                    entries.append(entry)
-        return sorted(entries, key=attrgetter("order"))
+    def _leave(self, succession: str, job: JobId) -> None:
+        """The job is not known any more, or of another succession."""
+        jobs = self._jobs.get(succession, {})
+        self._pods[succession] -= jobs.pop(job, 0)
+        if not jobs:
+            self._jobs.pop(succession, None)
+            del self._pods[succession]
 
-    def _is_active(self, succession: str) -> bool:
-        """Whether a job of the succession is active, such as after a refused plan."""
-        entries = map(self._queue.entries.get, self._jobs.get(succession, ()))
-        return any(entry is not None and entry.state is JobState.ACTIVE for entry in entries)
+    def _forget(self) -> None:
+        """Forget jobs that are neither known nor have a place: of claims that a snapshot lacks, and of refused plans."""
+        placed = {booking.job for booking in self._bookings.all().values()}
+        self._of = {job: of for job, of in self._of.items() if job in placed or job in self._jobs.get(of, ())}
+        self._spare_at = 2 * len(self._of) + SPARE
+
+    def _waiting(self, succession: str, places: int) -> list[Entry]:
+        """The first jobs of the succession with pods that wait for places, in order; of those that wait for the same, as many as there are places."""
+        known = filter(None, map(self._queue.entries.get, self._jobs.get(succession, ())))
+        first = nsmallest(MOST, (entry for entry in known if entry.state in _WAITS), key=attrgetter("order"))
+        per_key: Counter[EquivalenceKey] = Counter()
+        found = []
+        for entry in first:
+            if self._waits(entry) and per_key[key := entry.equivalence_key()] < places:
+                per_key[key] += 1
+                found.append(entry)
+        return found
+
+    def _waits(self, entry: Entry) -> bool:
+        """Whether pods of the job wait for places."""
+        if entry.state not in _WAITS:
+            return False
+        entry.update_pending(self._bookings)
+        return bool(entry.pending)
 
     def _blocked(self, entry: Entry) -> bool:
         return bool(entry.problem() or self._queues.refusal(entry.job.queue, cards=any(task.cards for task in entry.tasks)))
 
-    def _wanted(self, succession: str) -> int:
-        """Pods that wait for places or are about to be created."""
-        wanted = max(self._missing.get(succession, 0), self._faded.get(succession, (0, None))[0])
+    def _needed(self, succession: str) -> int:
+        """Pods that are about to be created, or were a moment ago."""
+        return max(self._missing.get(succession, 0), self._grace.get(succession, (0, None))[0])
+
+    def _wanted(self, succession: str, limit: int) -> tuple[int, bool]:
+        """Pods that wait for places or are about to be created, counted up to the limit at least; whether a job of the succession is active."""
+        wanted, active = self._needed(succession), False
         for job in self._jobs.get(succession, ()):
             entry = self._queue.entries.get(job)
-            if entry is not None and entry.state is not JobState.NOMINATED:
+            if entry is None or entry.state is JobState.NOMINATED:
+                continue
+            active = active or entry.state is JobState.ACTIVE
+            if wanted < limit:
                 wanted += sum(pod.uid not in self._bookings for spec in entry.job.tasks for pod in spec.pods)
-        return wanted
+            elif active:
+                break
+        return wanted, active
 
-    def _take(self, succession: str, plan: Plan) -> list[LeftPlace]:
+    def _take(self, succession: str, plan: Plan) -> list[SuccessorPlace]:
         """The places that the plan uses up: those on its nodes and cards first."""
         places, taken = self._suspended[succession], []
         for one in plan.placements:
@@ -255,7 +305,7 @@ class Successions:
                 taken.append(here)
         return taken
 
-    def _keep(self, left: LeftPlace) -> bool:
+    def _keep(self, left: SuccessorPlace) -> bool:
         """Book the place, if it is still free."""
         columns, booking = self._plans.columns, left.booking
         row = columns.row_of.get(booking.node)
@@ -268,7 +318,7 @@ class Successions:
         self._places.setdefault(left.succession, []).append(left)
         return True
 
-    def _release(self, left: LeftPlace) -> bool:
+    def _release(self, left: SuccessorPlace) -> bool:
         self._bookings.remove(left.booking.pod)
         return False
 
