@@ -74,3 +74,25 @@ def test_an_owner_of_another_namespace_or_uid_makes_no_gang(tmp_path: Path, wher
     stranger["metadata"] |= {"namespace": where, "uid": "u-train" if where == "other" else "another"}
     saved = read(tmp_path, NODE, *PODS, stranger)
     assert sorted(gang.min_member for gang in saved.cluster.gangs) == [1, 1, 1]
+
+
+def test_pod_groups_without_a_uid_are_gangs_of_their_own(tmp_path: Path) -> None:
+    groups: list[dict[str, Any]] = [
+        {
+            "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": "team"},
+            "spec": {"minMember": least},
+        }
+        for name, least in (("first", 1), ("second", 2))
+    ]
+    members = [
+        pod(f"{name}-{number}", "worker", ownerReferences=[], labels={"scheduling.x-k8s.io/pod-group": name})
+        for name in ("first", "second")
+        for number in range(2)
+    ]
+    found = read(tmp_path, NODE, *members, *groups).cluster.gangs
+    assert sorted((gang.name, gang.min_member, len(gang.members)) for gang in found) == [
+        ("podgroup/first", 1, 2),
+        ("podgroup/second", 2, 2),
+    ]

@@ -75,10 +75,12 @@ def by_owner(entry: PodEntry, membership: Membership | None) -> PodEntry:
 
 
 def _identified(document: Document) -> Mapping[str, object]:
-    """The object; without a namespace, in the namespace `default`."""
+    """The object; without a namespace, in the namespace `default`; without a uid, with one of its group, kind, namespace and name."""
     content = dict(document.content)
     meta = content.get("metadata")
-    content["metadata"] = {"namespace": "default", **(meta if isinstance(meta, dict) else {})}
+    meta = {"namespace": "default", **(meta if isinstance(meta, dict) else {})}
+    meta["uid"] = meta.get("uid") or f"{meta['namespace']}/{document.kind}.{document.group}/{meta.get('name', '')}"
+    content["metadata"] = meta
     return content
 
 
