@@ -209,6 +209,30 @@ async def test_a_remedy_that_runs_at_sigterm_ends_and_is_recorded(world: RemedyW
     assert world.changes == OFF_ON
 
 
+@pytest.mark.parametrize("held", ["--gpu-reset", "/var/log/nvidia-bug-report-i1.log"])
+async def test_no_bug_report_is_written_after_sigterm(world: RemedyWorld, held: str) -> None:
+    """It would take longer than the grace period: SIGTERM comes during the second reset, or during the report itself."""
+    world.answers("nvidia-smi", "--gpu-reset", "Unable to reset GPU", status=3)
+    first, second = decision(Verb.RESET, CARD), decision(Verb.RESET, CARD, attempt=2)
+    report = f"nvidia-bug-report.sh --output-file {'/var/log/nvidia-bug-report-i1.log'}"
+    during_report = held != "--gpu-reset"
+    async with world.remedy(ON) as process:
+        await world.decides(first)
+        assert (await world.ended(first)).outcome is Outcome.FAILED
+        hold = world.holds("nvidia-bug-report.sh" if during_report else "nvidia-smi", held)
+        calls = len(world.changes)
+        await world.decides(second)
+        await until(lambda: (world.changes[-1] == report) if during_report else len(world.changes) > calls + 1)
+        process.terminate()
+        await asyncio.sleep(1)
+        if not during_report:
+            hold.unlink()
+        assert (await world.ended(second)).outcome is Outcome.FAILED
+        async with asyncio.timeout(10):
+            await process.wait()
+    assert (report in world.changes) is during_report
+
+
 @pytest.mark.parametrize("incident", ["../../etc/cron.d/x", "-x", "a b", "a;reboot", "a\nb", ""])
 async def test_a_decision_with_other_characters_is_ignored(world: RemedyWorld, incident: str) -> None:
     bad, good = decision(Verb.LOAD_MODULE, incident=incident), decision(Verb.LOAD_MODULE)

@@ -125,7 +125,7 @@ class NodeRemedy:
         self._stored_at = 0.0  #: of `_decided`, by the broker's clock
         self._unpublished = {entry.decision.id for entry in journal if entry.ended is not None and not entry.published}
         self._ignored: dict[str, str] = {}  #: reason by decision, to log each once
-        self._changed = asyncio.Event()
+        self._changed, self._stopping = asyncio.Event(), asyncio.Event()
 
     async def run(self) -> NoReturn:
         async with asyncio.TaskGroup() as group:
@@ -219,6 +219,7 @@ class NodeRemedy:
             if plan.reboots:  # the node shuts down
                 executing.cancel()
                 raise
+            self._stopping.set()
             log.warning("the program ends after %s of %s", decision.verb, decision.entity)
             _end(self._journal, decision, await executing)
             self._unpublished.add(decision.id)
@@ -302,10 +303,20 @@ class NodeRemedy:
         return any(entry.ended is not None and entry.ended.outcome is Outcome.FAILED for entry in same)
 
     async def _report_bug(self, decision: Decision) -> None:
-        if self._settings.bug_reports:
-            file = f"{self._settings.bug_reports}/nvidia-bug-report-{decision.incident}.log"
-            result = await self._commands.run(Command(("nvidia-bug-report.sh", "--output-file", file), BUG_REPORT_S))
-            log.warning("bug report %s: %s", file, "written" if result.good else result.why)
+        """Not while the program stops: the grace period is for the remedy itself."""
+        if not self._settings.bug_reports:
+            return
+        file = f"{self._settings.bug_reports}/nvidia-bug-report-{decision.incident}.log"
+        command = Command(("nvidia-bug-report.sh", "--output-file", file), BUG_REPORT_S)
+        writing, stopping = asyncio.create_task(self._commands.run(command)), asyncio.create_task(self._stopping.wait())
+        await asyncio.wait((writing, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if writing.done():
+            log.warning("bug report %s: %s", file, "written" if writing.result().good else writing.result().why)
+        else:
+            writing.cancel()
+            await asyncio.wait((writing,))
+            log.warning("bug report %s: not written, since the program ends", file)
 
     def _settle(self, decision: Decision, ended: Ended) -> None:
         """Record why a decision does not begin. Without a journal the record lasts until the program ends."""

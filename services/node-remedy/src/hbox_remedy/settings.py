@@ -52,7 +52,9 @@ class VerbRule(BaseModel):
 
 class RemedySettings(Settings):
     service: ClassVar[str] = "node-remedy"
-    drain_s: ClassVar[float] = TIMEOUT_S + 30  #: a remedy that runs ends; as the grace period in the chart
+    drain_s: ClassVar[float] = (
+        TIMEOUT_S + 30
+    )  #: a remedy whose `timeout_s` is not longer than the default ends; as the grace period in the chart
 
     node_name: str = Field("", description="Kubernetes name of this node.")
     nats_token: Path | None = Field(
