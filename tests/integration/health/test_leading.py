@@ -13,6 +13,7 @@ from hbox_common.events import DeviceErrorSeen, IncidentChanged
 from hbox_common.model import Incident, IncidentState, JobId, NodeName
 from hbox_common.runtime import Health
 from hbox_common.store import Store
+from hbox_health import metrics
 from hbox_health.adapters import outbox as outboxes
 from hbox_health.adapters import tables
 from hbox_health.adapters.incidentstore import IncidentStore
@@ -145,6 +146,21 @@ async def test_a_notice_is_published_after_a_kill_before_it_was(world: HealthWor
     finally:
         listens.cancel()
         await asyncio.gather(listens, return_exceptions=True)
+
+
+async def test_a_notice_that_the_bus_rejects_is_dropped_for_good(world: HealthWorld) -> None:
+    large = NOTICE.model_copy(update=dict.fromkeys(("message", "card", "code", "incident"), "\N{SQUARED OK}" * 2**16))
+    before = metrics.REJECTED.labels("DeviceErrorSeen")._value.get()
+    async with opened(world.folder) as own:
+        store = IncidentStore(own)
+        await store.begin()
+        await store.save(Memory(), (), (), notices=[large])
+        assert await store.notices() == [large]
+    async with world.monitor(), opened(world.folder) as reader:
+        async with asyncio.timeout(20):
+            while await IncidentStore(reader).notices():  # noqa: ASYNC110  another connection's database
+                await asyncio.sleep(0.1)
+    assert metrics.REJECTED.labels("DeviceErrorSeen")._value.get() == before + 1
 
 
 async def until_stored(store: IncidentStore) -> None:

@@ -21,7 +21,7 @@ def leaving(world: World, node: str = "n0") -> set[str]:
 
 
 def sick(world: World, *pods: PodOnCards) -> None:
-    """GPU goes out of use while `pods` are known; then REPORT_DELAY_S ends."""
+    """The verdict excludes GPU, with `pods` on the node; then REPORT_DELAY_S ends."""
     world.seen(offered=(GPU, OTHER))
     world.pods(*pods)
     world.record(reset())

@@ -13,6 +13,9 @@ DECISIONS = counter("health_node_decisions", "Cordon and uncordon decisions", ["
 ANSWERS = counter("health_node_answers", "Outcomes of cordon and uncordon decisions", ["action", "outcome"])
 HELD_BACK = gauge("health_cordons_held_back", "Faulty nodes not cordoned because the cordon limit is reached")
 UNSAID = gauge("health_messages_waiting", "Messages not yet published")
+REJECTED = counter(
+    "health_messages_rejected", "Messages dropped because the message format or the broker rejects them", ["type"]
+)
 REPORTS = counter("health_reports", "Reports of node agents that were judged")
 REFUSED = counter(
     "health_reports_refused",

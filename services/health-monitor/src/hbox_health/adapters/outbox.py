@@ -55,7 +55,7 @@ class Outbox:
     def __init__(self, bus: Bus, confirm: Callable[[], Awaitable[None]] | None = None) -> None:
         self._bus, self._confirm = bus, confirm
         self._confirmed_at = float("-inf")
-        self.sent: set[str] = set()  #: ids of notices to owners that were published; the caller removes them
+        self.sent: set[str] = set()  #: ids of notices to owners that were published, or never can be; the caller removes them
         self._waiting: dict[tuple[str, str], _Message] = {}
         self._wake = asyncio.Event()
 
@@ -122,7 +122,10 @@ class Outbox:
                 await asyncio.sleep(RETRY_S)
                 continue
             except InvalidRequest as e:  # it would keep all others back, for ever
-                log.error("%s cannot be published: %s", type(message).__name__, e)
+                log.error("%s cannot be published, and is dropped: %s", type(message).__name__, e)
+                metrics.REJECTED.labels(type(message).__name__).inc()
+                if isinstance(message, DeviceErrorSeen):
+                    self.sent.add(message.own_id)  # else its row is tried again at every start
             if self._waiting.get(key) is message:
                 del self._waiting[key]
             metrics.UNSAID.set(len(self))
