@@ -333,7 +333,7 @@ class NodeWatch:
         return (*numa.problems, *found)[:MAX_PROBLEMS]
 
     async def _stored(self) -> NodeDevices | None:
-        """The node's last message in the stream; None if unknown: then it is published again, which creates a missing stream."""
+        """The node's last message in the stream; None if unknown: then it is published again."""
         try:
             last = await self._bus.last_one(NodeDevicesChanged, self._node, timeout_s=LAST_S)
         except HBoxError as e:
