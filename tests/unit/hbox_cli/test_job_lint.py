@@ -75,6 +75,35 @@ def test_a_deployment_without_a_minimum_makes_single_pods(tmp_path: Path) -> Non
     assert (status, "single pods: Deployment makes no gang without" in out) == (0, True)
 
 
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [("RayJob", "ray.io/v1"), ("TrainJob", "trainer.kubeflow.org/v1alpha1"), ("Workflow", "argoproj.io/v1alpha1")],
+)
+def test_the_kind_below_a_kind_without_pods_decides(tmp_path: Path, kind: str, version: str) -> None:
+    status, out, _ = hbox("job", "lint", manifest(tmp_path, kind, version, {}))
+    assert (status, f"gang        the kind below {kind} decides" in out, "single pods: " in out) == (0, True, False)
+
+
+def test_the_gang_of_an_object_with_an_owner_is_printed(tmp_path: Path) -> None:
+    """As `kubectl get -o yaml` writes a RayCluster that a RayJob created."""
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "job", "uid": "u", "controller": True}
+    groups = [{"groupName": "workers", "replicas": 3}]
+    path = manifest(tmp_path, "RayCluster", "ray.io/v1", {"workerGroupSpecs": groups}, ownerReferences=[owner])
+    status, out, _ = hbox("job", "lint", path)
+    assert status == 0
+    assert "minimum     4 of 4 pods" in out
+    assert "its owner RayJob job is not read here" in out
+
+
+@pytest.mark.parametrize("least", ["four", "-1", "", "9" * 13])
+def test_a_minimum_that_is_no_number_is_wrong(tmp_path: Path, least: str) -> None:
+    notes = {"scheduling.volcano.sh/group-min-member": least}
+    status, out, _ = hbox("job", "lint", manifest(tmp_path, "Deployment", "apps/v1", {"replicas": 3}, annotations=notes))
+    assert status == Exit.FAILED
+    assert f"annotation scheduling.volcano.sh/group-min-member is {least!r}: write a whole number" in out
+    assert "minimum     1" in out
+
+
 def test_a_wrong_field_is_named_and_the_status_is_one(tmp_path: Path) -> None:
     wrong = {"pytorchReplicaSpecs": {"Worker": {"replicas": "three"}}}
     status, out, err = hbox("job", "lint", manifest(tmp_path, "PyTorchJob", "kubeflow.org/v1", wrong))

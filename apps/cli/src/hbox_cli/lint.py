@@ -10,7 +10,20 @@ from typing import Any
 from hbox_common.model import DEFAULT_QUEUE
 from hbox_common.model.annotations import GROUP_NAME, QUEUE_NAME
 from hbox_common.model.ids import SCHEDULER_NAME
-from hbox_common.workloads import Alone, InGang, Kind, Kinds, Owner, OwnerGang, OwnerRef, Submitted, gang_of, place, read_owner
+from hbox_common.workloads import (
+    Alone,
+    InGang,
+    Kind,
+    Kinds,
+    Owner,
+    OwnerGang,
+    OwnerRef,
+    Submitted,
+    controller_of,
+    gang_of,
+    place,
+    read_owner,
+)
 from hbox_common.workloads.placing import LWS_GROUP, LWS_WORKER
 
 from .simulate.documents import Document
@@ -32,12 +45,13 @@ class _Gang:
 
 @dataclass(frozen=True, slots=True)
 class Linted:
-    """One workload of a file. `gangs`: empty if its pods are single pods."""
+    """One workload of a file. `gangs`: empty if its pods are single pods, or if objects that it creates decide (`below`)."""
 
     title: str
     gangs: tuple[_Gang, ...]
     queue: str  #: of single pods
     why_single: str
+    below: str
     problems: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -62,6 +76,7 @@ class Linted:
                 for one in self.gangs
             ],
             "single": self.why_single,
+            "below": self.below,
             "problems": list(self.problems),
             "notes": list(self.notes),
         }
@@ -71,8 +86,12 @@ class Linted:
         found = [self.title]
         for one in self.gangs:
             found += [f"  gang {one.part}" if one.part else "  one gang", *_gang_lines(one)]
+        if self.below:
+            found += [f"  gang        {self.below}"]
+        elif not self.gangs:
+            found += [f"  single pods: {self.why_single}"]
         if not self.gangs:
-            found += [f"  single pods: {self.why_single}", f"  queue       {self.queue}"]
+            found += [f"  queue       {self.queue}"]
         found += [f"  wrong       {text}" for text in self.problems]
         return found + [f"  note        {text}" for text in self.notes]
 
@@ -88,22 +107,16 @@ def linted(document: Document, kinds: Kinds) -> Linted | None:
     gangs = tuple(_gangs(kind, owner, kinds))
     problems = dict.fromkeys(filter(None, (owner.problem, *(one.gang.problem for one in gangs))))
     queue = owner.declared.queue or DEFAULT_QUEUE
-    why = (
-        ""
-        if gangs
-        else (
-            f"{document.kind} makes no gang without {_GROUP_MIN_MEMBER}"
-            if kind.form.min_member_annotation
-            else f"{document.kind} makes no gang"
-        )
-    )
+    passes_on = kind.transparent and not kind.form.min_member_annotation
+    why = f"{document.kind} makes no gang without {_GROUP_MIN_MEMBER}" if not gangs and not passes_on else ""
     return Linted(
         f"{document.kind.lower()}/{owner.ref.name} ({document.where})",
         gangs,
         queue,
         why,
+        f"the kind below {document.kind} decides; pods without one are single pods" if passes_on else "",
         tuple(problems),
-        tuple(_notes(content)),
+        (*_owner_note(document.content), *_notes(content)),
     )
 
 
@@ -114,7 +127,9 @@ _GROUP_MIN_MEMBER = "the annotation scheduling.volcano.sh/group-min-member"
 def _identified(document: Document) -> dict[str, Any]:
     content = dict(document.content)
     meta = content.get("metadata")
-    content["metadata"] = {"namespace": "default", "uid": "lint", **(meta if isinstance(meta, dict) else {})}
+    meta = {"namespace": "default", "uid": "lint", **(meta if isinstance(meta, dict) else {})}
+    meta.pop("ownerReferences", None)  # its owner is in no file, and would be waited for
+    content["metadata"] = meta
     return content
 
 
@@ -177,6 +192,13 @@ def _gang_lines(one: _Gang) -> Iterable[str]:
         yield f"  topology    {gang.mode}" + (f", at most tier {gang.highest_tier}" if gang.highest_tier else "")
     for reason in gang.reasons:
         yield f"  why         {reason}"
+
+
+def _owner_note(content: Mapping[str, Any]) -> Iterable[str]:
+    meta = content.get("metadata")
+    references = meta.get("ownerReferences") if isinstance(meta, Mapping) else None
+    if isinstance(references, list) and (owner := controller_of(references)) is not None:
+        yield f"its owner {owner.title} is not read here, and has precedence if its kind makes a gang"
 
 
 def _notes(content: Mapping[str, Any]) -> Iterable[str]:

@@ -156,10 +156,10 @@ def _declared(form: KindForm, fields: Fields, labels: Mapping[str, str], annotat
     minimum = fields.count(path, value)
     for key in (*((GROUP_MIN_MEMBER,) if form.min_member_annotation else ()), *form.minimum_annotations):
         if (text := annotations.get(key)) is not None:
-            path, minimum = f"annotation {key}", _positive(text)
+            path, minimum = f"annotation {key}", _positive(key, text, fields)
             break
     if form.rule == "job" and minimum is None and (text := annotations.get(JOB_MIN_PARALLELISM)) is not None:
-        path, minimum = f"annotation {JOB_MIN_PARALLELISM}", _positive(text)
+        path, minimum = f"annotation {JOB_MIN_PARALLELISM}", _positive(JOB_MIN_PARALLELISM, text, fields)
     if minimum is None and form.minimum_default is not None:
         path, minimum = "", form.minimum_default
     queue_path, queue = fields.first(form.queue)
@@ -186,9 +186,12 @@ def _declared(form: KindForm, fields: Fields, labels: Mapping[str, str], annotat
     )
 
 
-def _positive(text: str) -> int:
-    """A number of pods in an annotation; 1 if it is none."""
-    return min(max(int(text), 1), INT32_MAX) if text.isascii() and text.isdecimal() and len(text) <= 12 else 1
+def _positive(key: str, text: str, fields: Fields) -> int:
+    """A number of pods in an annotation; 1, as Volcano has it, and a problem if it is none."""
+    if text.isascii() and text.isdecimal() and len(text) <= 12:
+        return min(max(int(text), 1), INT32_MAX)
+    fields.problems.append(f"annotation {key} is {sanitized(repr(text[:40]), 80)}: write a whole number in quotes")
+    return 1
 
 
 def _truth(text: str | None) -> bool | None:
