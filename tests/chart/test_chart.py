@@ -352,6 +352,33 @@ def _selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     )
 
 
+@pytest.mark.parametrize(
+    ("policy", "manifest"),
+    [
+        ("spark", {"spec": {"batchSchedulerOptions": {"queue": "research"}}}),  # SparkApplication
+        ("spark", {"spec": {"template": {"batchSchedulerOptions": {"queue": "research"}}}}),  # ScheduledSparkApplication
+        ("kubeflow", {"spec": {"runPolicy": {"schedulingPolicy": {"queue": "research"}}}}),
+        ("podgroups", {"spec": {"queue": "research"}}),
+    ],
+)
+def test_use_of_queues_is_checked_at_the_queue_field_of_the_kind(policy: str, manifest: dict[str, Any]) -> None:
+    [spec] = [
+        one["spec"]
+        for one in of("use of queues", "ValidatingAdmissionPolicy")
+        if one["metadata"]["name"] == f"hbox-use-of-queues-{policy}"
+    ]
+    expressions = {one["name"]: one["expression"] for one in spec["variables"]}
+    for variable, root in (("queues", "object"), ("before", "oldObject")):
+        paths = re.findall(rf"\b{root}((?:\.\??\w+)+)\.orValue\(''\)", expressions[variable])
+        found = []
+        for path in paths:
+            value: Any = manifest
+            for field in re.findall(r"\w+", path):
+                value = value.get(field, {})
+            found += [value] if value else []
+        assert found == ["research"], variable
+
+
 def test_every_service_is_told_the_same_of_devices() -> None:
     [told] = [one for one in of("devices", "ConfigMap") if one["metadata"]["name"] == "hbox-devices"]
     assert told["data"] == {"device-config.yaml": "nvidia: null\n"}
