@@ -1,11 +1,13 @@
 """Gangs that follow from the owners of pods, in any order of arrival."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from hbox_common.model import NodeName, PodPhase
+from hbox_common.model import NodeName, PodPhase, PodUid
+from hbox_common.model.annotations import QUEUE_NAME
 from hbox_common.workloads import GroupBy, GroupRef, Kinds, Owner, OwnerRef, Submitted, read_owner
 from hbox_jobs.core.feedback import Feedback
 from hbox_jobs.core.jobs import UNREAD_QUIET_S, Jobs
@@ -225,6 +227,129 @@ def test_pod_below_a_pod_joins_the_gang_of_the_upper_owner_in_any_order(order: t
             case _:
                 jobs.pod(plain("executor", DRIVER), 0.0)
     assert settled(jobs, 0.0) == {"sparkapplication/app": (2, 1, "")}
+
+
+KUEUE = GroupRef(GroupBy.KUEUE, "g", 2)
+
+
+def of_kueue(name: str, *, queue: str = "research", group: GroupRef = KUEUE, **fields: Any) -> PodView:
+    labels = {QUEUE_NAME: queue}
+    submitted = Submitted(f"uid-{name}", "ml", name, group=group, labels=labels)
+    return pod(name, submitted=submitted, labels=labels, **fields)
+
+
+def test_kueue_group_is_as_old_as_its_oldest_pod() -> None:
+    jobs = Jobs()
+    jobs.pod(of_kueue("b", created_at=200.0), 0.0)
+    jobs.pod(of_kueue("a", created_at=150.0), 0.0)
+    jobs.take(0.0, WALL)
+    assert [(one.created_at, one.queue, one.min_member) for one in jobs.jobs()] == [(150.0, "research", 2)]
+
+
+def test_kueue_group_gets_its_events_on_a_pod_that_exists() -> None:
+    jobs = Jobs()
+    feedback = Feedback(jobs)
+    for name in ("a", "b"):
+        jobs.pod(of_kueue(name), 0.0)
+    for record in jobs.take(0.0, WALL).settled:
+        feedback.settled(record, 0.0)
+    for name in ("a", "b"):
+        jobs.pod(of_kueue(name, rv="8", node=NodeName("n")), 11.0)
+    for record in jobs.take(12.0, WALL).settled:
+        feedback.settled(record, 12.0)
+    events = [one for one in feedback.events(20.0, 10) if one.reason == "Scheduled"]
+    assert {(str(one.kind), one.name, one.uid) for one in events} <= {("Pod", "a", "uid-a"), ("Pod", "b", "uid-b")}
+    assert events
+
+
+def test_invalid_queue_of_a_kueue_group_is_its_problem() -> None:
+    jobs = Jobs()
+    jobs.pod(of_kueue("a", queue="Foo_Bar"), 0.0)
+    (found,) = settled(jobs, 1.0).values()
+    assert QUEUE_NAME in found[2]
+
+
+def test_gang_of_pods_that_differ_follows_from_the_oldest_in_any_order() -> None:
+    for names in itertools.permutations("abc"):
+        jobs = Jobs()
+        for name in names:
+            group = GroupRef(GroupBy.KUEUE, "g", {"a": 2, "b": 3, "c": 7}[name])
+            jobs.pod(of_kueue(name, group=group, created_at={"a": 9.0, "b": 8.0, "c": 8.0}[name]), 0.0)
+        assert settled(jobs, 1.0)["pod/g"][1] == 3
+
+
+def test_finished_spark_applications_leave_nothing_behind() -> None:
+    jobs = Jobs()
+    jobs.pods_listed(0.0)
+    for number in range(3):
+        app = OwnerRef(SPARK.api_version, SPARK.kind, f"app-{number}", f"uid-app-{number}")
+        driver, executor = plain(f"driver-{number}", app), f"executor-{number}"
+        jobs.owner(owner_of(app), 0.0)
+        jobs.pod(driver, 0.0)
+        jobs.pod(plain(executor, OwnerRef("v1", "Pod", driver.name, driver.uid)), 0.0)
+        jobs.pod_gone(PodUid(f"uid-{executor}"), 1.0)
+        jobs.pod_gone(driver.uid, 1.0)
+        jobs.owner_gone(app.uid)
+        assert settled(jobs, 2.0) == {}
+    assert len(jobs.owners) == 0
+    assert not jobs.owners._below
+
+
+def test_owner_that_changes_its_own_owner_leaves_the_former_one() -> None:
+    jobs = Jobs()
+    replica_set = OwnerRef("apps/v1", "ReplicaSet", "r", "uid-r")
+    for number in range(9):
+        deployment = OwnerRef("apps/v1", "Deployment", "d", f"uid-d-{number}")
+        jobs.owner(owner_of(replica_set, deployment, version=10 + number), 0.0)
+        assert len(jobs.owners._below) == 1
+    jobs.owner(owner_of(replica_set, None, version=9), 0.0)
+    assert len(jobs.owners._below) == 1, "an old version changes nothing"
+    jobs.owner_gone("uid-r")
+    assert len(jobs.owners) == len(jobs.owners._below) == 0
+
+
+@pytest.mark.parametrize("length", [1, 2, 40])
+def test_owners_that_own_each_other_are_forgotten_once_they_are_deleted(length: int) -> None:
+    jobs = Jobs()
+    refs = [OwnerRef("argoproj.io/v1alpha1", "Workflow", f"w{n}", f"uid-w{n}") for n in range(length)]
+    for n, ref in enumerate(refs):
+        jobs.owner(owner_of(ref, refs[n - 1]), 0.0)
+    jobs.pod(plain("a", refs[0]), 0.0)
+    assert settled(jobs, 0.0) == {"a": (1, 1, "")}
+    jobs.pod_gone(PodUid("uid-a"), 0.0)
+    for ref in refs:
+        jobs.owner_gone(ref.uid)
+        jobs.validate()
+    assert len(jobs.owners) == 0
+
+
+CLUSTER = OwnerRef("ray.io/v1", "RayCluster", "c", "uid-c")
+CLEANUP = OwnerRef("batch/v1", "Job", "c-redis-cleanup", "uid-cleanup")
+RAY = {"headGroupSpec": {}, "workerGroupSpecs": [{"groupName": "w", "replicas": 1}]}
+
+
+def test_pod_that_cleans_up_after_a_deleted_owner_does_not_wait_for_its_gang() -> None:
+    jobs = Jobs()
+    jobs.owner(owner_of(CLUSTER, spec=RAY), 0.0)
+    jobs.pod(plain("head", CLUSTER, created_at=100.0), 0.0)
+    deleted = owner_of(CLUSTER, spec=RAY, version=6, deletionTimestamp="1970-01-01T00:02:00Z")
+    jobs.owner(deleted, 0.1)
+    jobs.owner(owner_of(CLEANUP, CLUSTER), 0.1)
+    cleanup = plain("cleanup", CLEANUP, created_at=120.0)
+    assert cleanup.submitted is not None
+    jobs.pod(replace(cleanup, submitted=replace(cleanup.submitted, created_at=120.0)), 0.2)
+    assert settled(jobs, 0.2) == {"raycluster/c": (1, 2, ""), "cleanup": (1, 1, "")}, "a pod from before stays in its gang"
+
+
+def test_upper_kind_that_becomes_readable_decides_on_pods_of_a_lower_gang() -> None:
+    jobs = Jobs()
+    workflow = OwnerRef("argoproj.io/v1alpha1", "Workflow", "w", "uid-w")
+    jobs.owner(owner_of(REF, workflow, {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}), 0.0)
+    jobs.pod(plain("a", REF), 0.0)
+    jobs.place_again(jobs.owners.kind_unreadable(("argoproj.io", "Workflow"), "403"), 0.1)
+    assert settled(jobs, 0.1) == {"pytorchjob/train": (1, 1, "")}
+    jobs.place_again(jobs.owners.kind_readable(("argoproj.io", "Workflow")), 0.2)
+    assert jobs.owners.wanted(("argoproj.io", "Workflow")), "its queue counts before that of the PyTorchJob"
 
 
 POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")

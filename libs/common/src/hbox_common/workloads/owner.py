@@ -58,7 +58,9 @@ class Owner:
     parent: OwnerRef | None = None
     version: int = 0  #: its resourceVersion; 0 if that is no number
     created_at: float = 0.0  #: seconds since the epoch
-    deleting: bool = False
+    deleted_at: float | None = (
+        None  #: when its deletion was requested, in seconds since the epoch; None: it is not being deleted
+    )
     labels: Mapping[str, str] = field(default_factory=dict)  #: those that rules read
     annotations: Mapping[str, str] = field(default_factory=dict)  #: likewise
     declared: Declared = Declared()
@@ -143,7 +145,7 @@ def read_owner(kinds: Kinds, content: Mapping[str, Any]) -> Owner:
         parent=controller_of(references) if isinstance(references, list | tuple) else None,
         version=int(written) if written.isdecimal() and len(written) < 20 else 0,
         created_at=seconds(meta.get("creationTimestamp")),
-        deleting=meta.get("deletionTimestamp") is not None,
+        deleted_at=seconds(meta["deletionTimestamp"]) if meta.get("deletionTimestamp") is not None else None,
         labels={key: value for key, value in labels.items() if key in kept},
         annotations={key: value for key, value in annotations.items() if key in kept},
         declared=declared,

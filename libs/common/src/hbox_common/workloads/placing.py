@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from hbox_common.model.annotations import QUEUE_NAME
+from hbox_common.model.bounds import is_name, not_a_name
 
 from .owner import Declared, Kind, Kinds, Owner
 from .refs import GroupBy, GroupRef, OwnerRef
@@ -27,6 +28,7 @@ class Submitted:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     group: GroupRef | None = None
+    created_at: float = 0.0  #: seconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,10 @@ def place(pod: Submitted, lookup: Lookup, kinds: Kinds) -> InGang | Alone | Unre
         key = f"{pod.namespace}/kueue/{group.name}"
         itself = OwnerRef("v1", "Pod", group.name, f"kueue:{pod.namespace}/{group.name}")
         queue = pod.labels.get(QUEUE_NAME, "")
-        owner = Owner(itself, pod.namespace, declared=Declared(minimum=group.count, queue=queue), labels=pod.labels)
+        where = f"label {QUEUE_NAME}"
+        problem = not_a_name(where, queue) if queue and not is_name(queue) else ""
+        declared_here = Declared(minimum=group.count, queue="" if problem else queue, queue_from=where)
+        owner = Owner(itself, pod.namespace, declared=declared_here, problem=problem)
         return InGang(key, itself.uid, owner, (owner,), total=group.count)
     if group is not None and (declared := group.object) is not None:
         found = lookup(pod.namespace, declared)
@@ -105,6 +110,8 @@ def place(pod: Submitted, lookup: Lookup, kinds: Kinds) -> InGang | Alone | Unre
     for owner in chain:
         kind = kinds.of(owner.ref.api_version, owner.ref.kind)
         if kind is not None and not (kind.transparent and owner.declared.minimum is None):
+            if owner.deleted_at is not None and pod.created_at >= owner.deleted_at:
+                return Alone(f"{owner.ref.title} was deleted before the pod was created", tuple(chain))  # it cleans up
             return _in_gang(pod, kind, owner, tuple(chain))
     return Alone("", tuple(chain))
 

@@ -178,7 +178,16 @@ class PodReader:
         if controller is None and group is None:
             return None
         kept = {key: annotations[key] for key in annotations.keys() & POD_ANNOTATIONS}
-        return Submitted(meta.uid, meta.namespace, meta.name, controller, labels, kept or _NO_LABELS, group)
+        return Submitted(
+            meta.uid,
+            meta.namespace,
+            meta.name,
+            controller,
+            labels,
+            kept or _NO_LABELS,
+            group,
+            _seconds(meta.creation_timestamp),
+        )
 
     def _allocated(self, pod: kube.Pod, old: PodView | None) -> Mapping[str, str]:
         """By kind of card, the annotations by which another scheduler allocated cards; empty if they exceed `ALLOCATED_BYTES` or are no plain text."""

@@ -67,7 +67,7 @@ from .job import (
 from .lifecycle import Entered
 from .membership import Membership
 from .neighbours import Neighbours
-from .owners import GroupKind, Owners, derived_group, group_kind
+from .owners import GroupKind, Owners, by_age, derived_group, group_kind
 from .phasequeue import PhaseQueue
 from .phases import phase_of
 from .routing import Routing
@@ -513,9 +513,12 @@ class Jobs:
 
     def _derive(self, record: Record, now: float) -> bool:
         """Set the group of a job by owner. Returns False for the first UNREAD_QUIET_S in which an owner is not read: most are a moment later."""
-        found = next(
-            (pod.member.gang for pod in record.pods.values() if pod.member is not None and pod.member.gang is not None), None
-        )
+        oldest = min(
+            (pod for pod in record.pods.values() if pod.member is not None and pod.member.gang is not None),
+            key=by_age,
+            default=None,
+        )  # its owners count where those of the pods differ, so that the order of arrival does not matter
+        found = oldest.member.gang if oldest is not None and oldest.member is not None else None
         if found is None:
             unread = next(
                 (pod.member.unread for pod in record.pods.values() if pod.member is not None and pod.member.unread is not None),
@@ -1270,6 +1273,7 @@ class Jobs:
                 assert self._by_id.get(record.job.id) == key
         assert list(self._lazy.values()) == sorted(self._lazy.values())
         assert not set(self._urgent) & self._lazy.keys()
+        self.owners.validate()
         self._intake.validate()
         self.waits.validate()
         self.phases.validate()

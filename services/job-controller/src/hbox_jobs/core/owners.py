@@ -29,15 +29,13 @@ from hbox_common.workloads import (
     queue_of,
 )
 from hbox_common.workloads.owner import HIGHEST_TIER, MODE
+from hbox_common.workloads.placing import MAX_STEPS
 
 from .membership import Membership
 from .views import GroupPhase, GroupStatus, GroupView, PodStatus, PodView
 
 #: Seconds after which an owner that no watch delivered is read by itself.
 READ_AFTER_S = 0.3
-
-#: Owners between a pod and its topmost owner.
-STEPS = 16
 
 #: API group and kind.
 GroupKind = tuple[str, str]
@@ -93,6 +91,9 @@ class Owners:
         self._missing: dict[str, str] = {}  #: by key: why it cannot be read
         self._missing_kinds: dict[GroupKind, str] = {}  #: why no object of the kind can be read
         self._below: dict[str, _Below] = {}
+        self._parents: dict[
+            str, str
+        ] = {}  #: by key of an owner, the key of the owner that it names: the inverse of `_Below.owners`
         self._direct: dict[PodUid, str] = {}  #: by pod, the key of the owner that it names
         self._wanted: dict[GroupKind, dict[str, Wanted]] = {}
         self.named: dict[GroupKind, None] = {}  #: kinds of which pods name an object, in order
@@ -181,7 +182,7 @@ class Owners:
         """The uid of the topmost of its nearest owners whose controllers replace pods; empty if its own owner does not."""
         ref = pod.submitted.controller if pod.submitted is not None else None
         top = ""
-        for _ in range(STEPS):
+        for _ in range(MAX_STEPS):
             if ref is None or (owner := self._owners.get(ref.uid)) is None or owner.namespace != pod.namespace:
                 break
             if group_kind(owner.ref) != _POD:
@@ -214,7 +215,7 @@ class Owners:
             changed = changed or old is None or replace(old, version=owner.version) != owner
             if old is not None and old.ref.uid != ref.uid:
                 self._prune(old.ref.uid)  # another object has its place
-        self._link(ref.uid, owner.parent)
+        self._link(ref.uid, self._owners[ref.uid].parent)
         return list(self._pods_below(keys)) if changed else []
 
     def gone(self, uid: str) -> None:
@@ -223,6 +224,8 @@ class Owners:
         if owner is None:
             return
         self._gone.add(uid)
+        if self._is_far_below(uid):
+            self._link(uid, None)
         place_key = _place_key(owner.namespace, owner.ref)
         if (there := self._owners.get(place_key)) is not None and there.ref.uid == uid:
             self._gone.add(place_key)
@@ -257,11 +260,7 @@ class Owners:
         """Objects of the kind can be read (again). Returns the pods to place again."""
         if self._missing_kinds.pop(kind, None) is None:
             return []
-        return [
-            uid
-            for uid in self._direct
-            if (pod := self._pod(uid)) is not None and pod.member is not None and not pod.member.key and pod.member.alone
-        ]
+        return list(self._direct)  # those of a gang, too: an owner above may decide
 
     def is_unreadable(self, kind: GroupKind) -> bool:
         return kind in self._missing_kinds
@@ -283,11 +282,40 @@ class Owners:
     def __len__(self) -> int:
         return len(self._owners)
 
+    def validate(self) -> None:
+        """Assert the invariants; for tests."""
+        links = {(key, parent) for parent, below in self._below.items() for key in below.owners}
+        assert links == set(self._parents.items())
+        assert {(uid, key) for key, below in self._below.items() for uid in below.pods} == set(self._direct.items())
+        assert self._gone <= self._owners.keys()
+        for key in self._gone:
+            below, owner = self._below.get(key), self._owners[key]
+            named = below is not None and (below.pods or below.owners)
+            assert named or (key == owner.ref.uid and self._places(owner)), f"{key} is kept for nothing"
+
     # --- what is below
 
     def _link(self, key: str, parent: OwnerRef | None) -> None:
-        if parent is not None:
-            self._below.setdefault(parent.uid, _Below()).owners[key] = None
+        """Record the owner that this one names now."""
+        old, new = self._parents.get(key), parent.uid if parent is not None else None
+        if old == new:
+            return
+        if new is not None:
+            self._parents[key] = new
+            self._below.setdefault(new, _Below()).owners[key] = None
+        else:
+            del self._parents[key]
+        if old is not None:
+            self._leave(key, old)
+
+    def _leave(self, key: str, parent: str) -> None:
+        del self._below[parent].owners[key]
+        self._prune(parent)
+
+    def _is_far_below(self, key: str) -> bool:
+        """Whether more than MAX_STEPS owners are above it, as in a cycle, where each owner would be kept for another one."""
+        at = key
+        return all(at := self._parents.get(at, "") for _ in range(MAX_STEPS + 1))
 
     def pods_of(self, uid: str) -> list[PodUid]:
         """Pods that belong to the owner, directly or through others, or name it by its place."""
@@ -326,6 +354,9 @@ class Owners:
             for wanted in self._wanted.values():
                 wanted.pop(key, None)
             if key not in self._gone:
+                if key not in self._owners and (parent := self._parents.pop(key, None)) is not None:
+                    self._below[parent].owners.pop(key, None)  # a pod that owns no other any more
+                    left.append(parent)
                 continue
             owner = self._owners[key]
             if key == owner.ref.uid and self._places(owner):
@@ -334,9 +365,14 @@ class Owners:
             del self._owners[key]
             if key != owner.ref.uid:
                 left.append(owner.ref.uid)
-            elif owner.parent is not None and (siblings := self._below.get(owner.parent.uid)) is not None:
-                siblings.owners.pop(key, None)
-                left.append(owner.parent.uid)
+            elif (parent := self._parents.pop(key, None)) is not None:
+                self._below[parent].owners.pop(key, None)
+                left.append(parent)
+
+
+def by_age(pod: PodView) -> tuple[float, str]:
+    """The order of a gang's pods: by creation, then by uid."""
+    return pod.created_at, pod.uid
 
 
 #: A gang by owner waits for no controller to enqueue it.
@@ -352,11 +388,14 @@ def derived_group(found: InGang, pods: Collection[PodView]) -> GroupView:
         present[role] += pod.live
         succeeded[role] += pod.status is PodStatus.SUCCEEDED
     gang, owner = gang_of(found, present), found.owner
+    about, created_at = owner.ref, owner.created_at
+    if found.total and (oldest := min(pods, key=by_age, default=None)) is not None:  # the group has no object of its own
+        about, created_at = OwnerRef("v1", "Pod", oldest.name, oldest.uid), oldest.created_at
     return GroupView(
         uid=found.id,
         namespace=owner.namespace,
         name=_title(found),
-        created_at=owner.created_at,
+        created_at=created_at,
         min_member=gang.min_member,
         queue=QueueName(gang.queue),
         priority_class=gang.priority_class,
@@ -368,7 +407,7 @@ def derived_group(found: InGang, pods: Collection[PodView]) -> GroupView:
         problem=gang.problem,
         status=_ENQUEUED,
         version=owner.version,
-        owner=owner.ref,
+        owner=about,
         gang_key=gang_key(found),
         reasons=gang.reasons,
     )
