@@ -11,13 +11,15 @@ import pytest
 from hbox_common import kube
 from hbox_common.clock import monotonic_s
 from hbox_common.kube import PODS, Delta, Informer, KubeClient
-from hbox_common.workloads import Kinds
+from hbox_common.workloads import Kinds, OwnerRef, Submitted
 from hbox_jobs.adapters import owners as adapter
 from hbox_jobs.adapters.objects import PodReader, identity
 from hbox_jobs.adapters.owners import OwnerWatch
 from hbox_jobs.core.jobs import Jobs
+from hbox_jobs.core.views import PodView
 
 from ... import owners
+from ...unit.hbox_jobs.job_world import pod
 from ...waiting import until
 
 
@@ -128,6 +130,44 @@ async def test_further_kind_of_a_file_counts_and_an_invalid_file_changes_nothing
         await until(lambda: bool(there.watch._files), "the file")
         await owners.create(cluster, "default", tree.objects)
         await until(lambda: there.found() == {"pytorchjob/train": (2, 1)}, "the gang by the file")
+        file.write_text(file.read_text().replace("minimumDefault: 1", "minimumDefault: 2"))
+        await until(lambda: there.found() == {"pytorchjob/train": (2, 2)}, "the gang by the corrected file")
         file.write_text("group: kubeflow.org\nkind: 7\n")
         await until(lambda: "more.yaml" in there.watch.complaint, "the complaint")
-        assert there.found() == {"pytorchjob/train": (2, 1)}
+        assert there.found() == {"pytorchjob/train": (2, 2)}
+        file.unlink()
+        await until(lambda: not there.watch.complaint, "the end of the file")
+
+
+def claims_owner(namespace: str, name: str) -> PodView:
+    """A pod whose owner does not exist."""
+    ref = OwnerRef("kubeflow.org/v1", "PyTorchJob", name, f"uid-of-{name}")
+    return pod(name, namespace=namespace, submitted=Submitted(f"uid-{name}", namespace, name, ref))
+
+
+async def test_flood_of_invented_owners_does_not_delay_reads_of_another_namespace(
+    cluster: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await owners.install(cluster, "PyTorchJob")
+    jobs, paths, expected = Jobs(), list[str](), cluster.expected
+
+    async def recorded(method: str, path: str, **options: Any) -> Any:
+        paths.append(path)
+        return await expected(method, path, **options)
+
+    monkeypatch.setattr(cluster, "expected", recorded)
+    watch = OwnerWatch(cluster, jobs, Kinds.builtin(), wake=asyncio.Event())
+    long_ago = monotonic_s() - 10
+    for number in range(2000):
+        jobs.pod(claims_owner("flood", f"p{number}"), long_ago)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(watch.run())
+        await until(lambda: any("/flood/" in path for path in paths), "the first read", timeout_s=20)
+        before = len(paths)
+        jobs.pod(claims_owner("other", "one"), long_ago)
+        await until(lambda: any("/other/" in path for path in paths), "the read of the other namespace")
+        at = next(at for at, path in enumerate(paths) if "/other/" in path)
+        assert sum("/flood/" in path for path in paths[before:at]) < 2000 - before
+        assert len(asyncio.all_tasks()) < 100, "owners wait in turns, not as tasks"
+        await until(lambda: watch.settled, "all reads", timeout_s=20)
+        running.cancel()

@@ -311,7 +311,7 @@ def test_repeated_events_are_not_handed_on_twice(watching: Reflector[Pod]) -> No
 
 
 def test_a_server_that_lags_does_not_take_the_copy_back(watching: Reflector[Pod]) -> None:
-    """A pod was deleted and made anew under its name. Told all of it once more, the former one would end the present one."""
+    """A pod was deleted and created again under its name. A repeated DELETED of the former one does not remove the present one."""
     again = [line("MODIFIED", pod("a", 11)), line("DELETED", pod("a", 12)), line("ADDED", pod("a", 13, uid="uid-a2"))]
     watching.step(Lines(again))
     assert watching.step(Lines([bookmark(9)])) == []

@@ -7,6 +7,7 @@ that was readable and fails for another reason (no answer, an error of the serve
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,7 +20,7 @@ from hbox_common.kube import Delta, Informer, KubeClient, Resource
 from hbox_common.kube.nesting import decoded
 from hbox_common.kube.status import NotAllowed, NotServed
 from hbox_common.pacing import backoff_s
-from hbox_common.workloads import Kind, Kinds, Owner, read_owner
+from hbox_common.workloads import Kind, Kinds, Owner, OwnerRef, read_owner
 
 from .. import metrics
 from ..core.intake import Turns
@@ -75,6 +76,14 @@ class _Unreadable(Exception):
     """Why no object of a kind can be read."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Stale:
+    """A known owner that has to be read again, since its pods are newer than its watch."""
+
+    namespace: str
+    ref: OwnerRef
+
+
 class OwnerWatch:
     """`wake`: set after each change of `jobs`."""
 
@@ -88,17 +97,19 @@ class OwnerWatch:
         self._resources: dict[GroupKind, Resource] = {}  #: of kinds that are served
         self._listed: set[GroupKind] = set()
         self._informers: dict[GroupKind, Informer[OwnerObject]] = {}
-        self._slots = asyncio.Semaphore(AT_ONCE)
-        self._reading: dict[str, None] = {}  #: keys of owners that are read now
-        self._turns: Turns[Wanted] = Turns()
+        self._busy = 0  #: reads in flight
+        self._free = asyncio.Event()  #: a turn was enqueued, or a read ended
+        self._reading: dict[str, None] = {}  #: keys of owners that are enqueued, read, or read again after a failure
+        self._turns: Turns[Wanted | _Stale] = Turns()
         self._failures: dict[str, int] = {}
 
     async def run(self) -> NoReturn:
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._read_in_turns(group))
             while True:
                 self.start(group)
-                self._read_wanted(group)
-                self._prove(group)
+                self._read_wanted()
+                self._reread()
                 metrics.OWNERS.set(len(self._jobs.owners))
                 await asyncio.sleep(LOOK_S)
 
@@ -219,22 +230,48 @@ class OwnerWatch:
 
     # --- single owners
 
-    def _read_wanted(self, group: asyncio.TaskGroup) -> None:
-        """Read owners that their watch did not deliver, from namespaces in turns."""
+    def _read_wanted(self) -> None:
+        """Enqueue owners that their watch did not deliver."""
         now = monotonic_s()
         for name in self._listed:
             for wanted in self._jobs.owners.wanted(name):
                 if wanted.key not in self._reading and now >= wanted.since + READ_AFTER_S:
                     self._reading[wanted.key] = None
-                    self._turns.add(wanted, wanted.namespace)
-        while (next_ := self._turns.pop()) is not None:
-            group.create_task(self._read(next_))
+                    self._enqueue(wanted)
+
+    def _reread(self) -> None:
+        """Enqueue owners whose pods are newer than their watch."""
+        while (owner := self._jobs.next_unproven()) is not None:
+            self._enqueue(_Stale(owner.namespace, owner.ref))
+
+    def _enqueue(self, turn: "Wanted | _Stale") -> None:
+        self._turns.add(turn, turn.namespace)
+        self._free.set()
+
+    async def _read_in_turns(self, group: asyncio.TaskGroup) -> NoReturn:
+        """At most AT_ONCE at a time, from namespaces in turns. A read that failed and waits takes no slot."""
+        while True:
+            await self._free.wait()
+            self._free.clear()
+            while self._busy < AT_ONCE and (turn := self._turns.pop()) is not None:
+                if isinstance(turn, Wanted) and not self._jobs.owners.wants(turn):
+                    self._reading.pop(turn.key, None)  # its pods are gone, or its watch has delivered it
+                    self._failures.pop(turn.key, None)
+                    continue
+                self._busy += 1
+                group.create_task(self._read(turn) if isinstance(turn, Wanted) else self._read_again(turn))
+
+    async def _get_in_slot(self, name: GroupKind, namespace: str, object_name: str) -> Owner | None:
+        try:
+            return await self._get(name, namespace, object_name)
+        finally:
+            self._busy -= 1
+            self._free.set()
 
     async def _read(self, wanted: Wanted) -> None:
         name, up_to = (wanted.ref.group, wanted.ref.kind), self._jobs.pods_at
         try:
-            async with self._slots:
-                owner = await self._get(name, wanted.namespace, wanted.ref.name)
+            owner = await self._get_in_slot(name, wanted.namespace, wanted.ref.name)
         except _Unreadable as e:
             self._jobs.place_again(self._jobs.owners.unreadable(wanted, str(e)), monotonic_s())
             metrics.OWNER_READS.labels("unreadable").inc()
@@ -258,16 +295,11 @@ class OwnerWatch:
         self._reading.pop(wanted.key, None)
         self._wake.set()
 
-    def _prove(self, group: asyncio.TaskGroup) -> None:
-        """Read owners whose pods are newer than their watch."""
-        while (owner := self._jobs.next_unproven()) is not None:
-            group.create_task(self._read_again(owner))
-
-    async def _read_again(self, known: Owner) -> None:
+    async def _read_again(self, known: _Stale) -> None:
         name, uid = (known.ref.group, known.ref.kind), known.ref.uid
+        self._jobs.owner_read_begins(uid)
         try:
-            async with self._slots:
-                owner = await self._get(name, known.namespace, known.ref.name)
+            owner = await self._get_in_slot(name, known.namespace, known.ref.name)
         except (_Unreadable, HBoxError) as e:
             metrics.OWNER_READS.labels("failed").inc()
             failures = self._failures[uid] = self._failures.get(uid, 0) + 1
@@ -285,7 +317,9 @@ class OwnerWatch:
 
     async def _get(self, name: GroupKind, namespace: str, object_name: str) -> Owner | None:
         """The object by a consistent read; None if it does not exist. Raises _Unreadable and HBoxError."""
-        resource = self._resources[name]
+        resource = self._resources.get(name)
+        if resource is None:
+            raise Unavailable(f"the watch of kind {name[1]} begins again")
         try:
             answer = await self._client.expected("GET", resource.path(namespace, object_name), timeout_s=TIMEOUT_S)
             thing = decoded(_DECODER, answer.body)
@@ -325,7 +359,18 @@ class OwnerWatch:
                 log.error("the files of kinds are not taken over: %s", e)
             self.complaint = str(e)
             return
-        self.complaint, self._files, self._kinds = "", found, kinds
+        self.complaint, self._files = "", found
+        self._use(kinds)
+
+    def _use(self, kinds: Kinds) -> None:
+        """Watch kinds again whose form changed: the watch reads the owners that are known by the new form."""
+        old, new = ({(each.group, each.kind): each for each in some} for some in (self._kinds, kinds))
+        for name in [name for name in self._running if old.get(name) != new.get(name)]:
+            self._running.pop(name).cancel()
+            self._listed.discard(name)
+            self._informers.pop(name, None)
+            self._resources.pop(name, None)
+        self._kinds = kinds
         self._jobs.place_again(self._jobs.owners.use(kinds), monotonic_s())
         self._wake.set()
 

@@ -454,6 +454,11 @@ class Jobs:
             return owner
         return None
 
+    def owner_read_begins(self, uid: str) -> None:
+        """The read that `next_unproven` asked for begins now: it covers the pods that arrived in the meantime."""
+        if uid in self._proving:
+            self._proving[uid] = self._pods_at
+
     def owner_read(self, uid: str, new: Owner | None, now: float) -> None:
         """Take the result of a consistent read that began with `next_unproven`; None: there is no object of this uid any more."""
         up_to = self._proving.pop(uid, 0)

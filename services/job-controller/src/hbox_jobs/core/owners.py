@@ -269,6 +269,10 @@ class Owners:
         """Owners of the kind that are not read, the oldest first."""
         return list(self._wanted.get(kind, {}).values())
 
+    def wants(self, wanted: Wanted) -> bool:
+        """Whether the owner is still to be read."""
+        return wanted.key in self._wanted.get(group_kind(wanted.ref), {})
+
     @property
     def waiting(self) -> int:
         """Owners that are not read."""
@@ -277,6 +281,11 @@ class Owners:
     def use(self, kinds: Kinds) -> list[PodUid]:
         """Other kinds are in force. Returns the pods to place again."""
         self._kinds = kinds
+        there = {(each.group, each.kind) for each in kinds}
+        for kind in [kind for kind in self.named if kind not in there]:
+            del self.named[kind]
+            self._wanted.pop(kind, None)
+            self._missing_kinds.pop(kind, None)
         return list(self._direct)
 
     def __len__(self) -> int:
