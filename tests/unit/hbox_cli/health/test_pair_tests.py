@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from hbox_cli.health.pairtests import PEER, ROUND, Run, conclude, manifests, plan, results
+from hbox_cli.health.pairtests import PEER, ROUND, Hardware, Run, by_hardware, conclude, manifests, plan, results
 from hbox_common.health.nccl import Pair
 
 LEAVES = {f"n{number}": f"leaf-{number // 4}" for number in range(8)}
@@ -34,10 +34,50 @@ def test_a_node_is_in_at_most_one_pair_of_a_round(count: int) -> None:
         assert max(nodes.values()) == 1
 
 
-def test_neighbours_come_first_and_leaves_are_crossed_later() -> None:
-    tests = plan(LEAVES, 3)
-    assert all(LEAVES[test.one] == LEAVES[test.other] for test in tests if test.round == 1)
-    assert all(LEAVES[test.one] != LEAVES[test.other] for test in tests if test.round == 3)
+@pytest.mark.parametrize("sizes", [(4, 4), (2, 2, 4), (3, 5), (3, 3, 3), (1, 6), (5, 4, 2)])
+def test_neighbours_come_first_and_leaves_are_crossed_later(sizes: tuple[int, ...]) -> None:
+    leaves = {f"n{leaf}-{number}": f"leaf-{leaf}" for leaf, size in enumerate(sizes) for number in range(size)}
+    tests = plan(leaves, 4)
+    within = [sum(test.round == number and leaves[test.one] == leaves[test.other] for test in tests) for number in range(1, 5)]
+    most = max(max(sizes) - sum(sizes) // 2 - sum(sizes) % 2, 0)
+    assert within[0] == sum(size // 2 for size in sizes)
+    assert within[1] == sum(size // 2 for size in sizes if size != 2)
+    assert all(count <= most for count in within[2:]), "no more than those for which there is no node of another leaf"
+    for number in range(1, 5):
+        assert sum(test.round == number for test in tests) >= len(leaves) // 2 - (len(sizes) // 2 if number <= 2 else 0)
+
+
+def test_each_round_has_other_pairs() -> None:
+    for leaves in (LEAVES, {f"n{number}": f"leaf-{number}" for number in range(8)}):
+        tests = plan(leaves, 5)
+        assert len({frozenset((test.one, test.other)) for test in tests}) == len(tests) == 20
+
+
+H100, L40 = Hardware("H100", "nvidia.com/gpu", 8), Hardware("L40", "nvidia.com/gpu", 8)
+ASCEND = Hardware("Ascend910B", "huawei.com/Ascend910B", 8)
+
+
+def test_only_nodes_with_the_same_hardware_are_paired() -> None:
+    hardware = {name: (H100, L40, ASCEND)[number % 3] for number, name in enumerate(sorted(LEAVES))}
+    tests = plan(LEAVES, 4, hardware)
+    assert {node for test in tests for node in (test.one, test.other)} == set(LEAVES)
+    assert all(hardware[test.one] == hardware[test.other] for test in tests)
+
+
+def test_nodes_are_compared_with_the_same_hardware() -> None:
+    hardware = {name: L40 if name in {"n6", "n7"} else H100 for name in LEAVES}
+    pairs = [
+        Pair(test.round, test.one, test.other, 380.0 if hardware[test.one] == H100 else 24.0, True)
+        for test in plan(LEAVES, 2, hardware)
+    ]
+    found = {name: conclude(part, LEAVES) for name, part in by_hardware(pairs, hardware).items()}
+    assert {name: (one.slow, one.leaves, one.uplinks) for name, one in found.items()} == {
+        "8 x H100": ((), (), False),
+        "8 x L40": ((), (), False),
+    }
+    mixed = Pair(3, "n0", "n7", 24.0, True)
+    assert by_hardware([mixed], hardware) == {"8 x H100 / 8 x L40": [mixed]}
+    assert by_hardware([mixed], {}) == {"": [mixed]}
 
 
 def test_one_node_has_no_pair() -> None:
@@ -75,8 +115,8 @@ def test_a_node_whose_pairs_all_failed_is_tested_again() -> None:
 
 
 def test_pods_are_pinned_preemptible_gangs_of_two() -> None:
-    run = Run("r", "ml", "image", ("run",), "offline", 8, rail="mlx5_3")
-    service, group, *pods = manifests(run, plan(LEAVES, 1)[:1])
+    run = Run("r", "ml", "image", ("run",), "offline", rail="mlx5_3")
+    service, group, *pods = manifests(run, plan(LEAVES, 1)[:1], dict.fromkeys(LEAVES, ASCEND))
     assert (service["kind"], group["spec"]) == ("Service", {"minMember": 2, "priorityClassName": "offline"})
     assert [pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] for pod in pods] == ["n0", "n1"]
     assert [pod["metadata"]["annotations"][PEER] for pod in pods] == ["n1", "n0"]
@@ -84,6 +124,7 @@ def test_pods_are_pinned_preemptible_gangs_of_two() -> None:
         env = {one["name"]: one["value"] for one in pod["spec"]["containers"][0]["env"]}
         assert (env["NODE_RANK"], env["MASTER_ADDR"], env["NCCL_IB_HCA"]) == (str(rank), "r-1-0-0.r", "=mlx5_3")
         assert pod["spec"]["priorityClassName"] == "offline"
+        assert pod["spec"]["containers"][0]["resources"]["limits"] == {"huawei.com/Ascend910B": "8"}
 
 
 def pod(name: str, phase: str, message: str = "") -> dict[str, object]:

@@ -2,7 +2,10 @@
 
     round 1    neighbours below one leaf switch
     round 2    other neighbours, so that a node next to a slow one is measured with another one
-    round 3..  nodes below different leaf switches
+    round 3..  nodes below different leaf switches, as far as there are such; other ones in each round
+
+In rounds 1 and 2, nodes that have no new partner below their leaf are paired with such nodes of other leaves. Only nodes with the same hardware are paired
+and compared (`Hardware`).
 
 A node is as fast as its best pair (`bandwidth.judge_pairs`). If most nodes of a leaf are slow and no other leaf has slow ones, the leaf is named in their
 place; if only pairs across leaves are slow, the links above the leaves. A run with `rail` uses one adapter of each node alone: nodes that are slow in it, and
@@ -16,7 +19,6 @@ from statistics import median
 from typing import Any
 
 from hbox_common.health.nccl import Pair, parse_nccl
-from hbox_common.model import VENDORS
 from hbox_health.core.judge.bandwidth import FLOOR, Pairs, judge_pairs
 
 #: Labels of what a run creates.
@@ -34,15 +36,26 @@ class PairTest:
 
 
 @dataclass(frozen=True, slots=True)
+class Hardware:
+    """What nodes have to have in common to be compared: the model of their cards, the resource that counts them, and how many there are."""
+
+    model: str
+    resource: str
+    cards: int
+
+    def __str__(self) -> str:
+        return f"{self.cards} x {self.model}"
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
-    """`cards`: of each pod. `rail`: the only adapter that it uses; "": all."""
+    """`rail`: the only adapter that each pod uses; "": all."""
 
     name: str
     namespace: str
     image: str
     command: tuple[str, ...]
     priority_class: str
-    cards: int
     rail: str = ""
 
 
@@ -55,21 +68,72 @@ class Conclusion:
     retests: tuple[PairTest, ...]
 
 
-def plan(leaf_of: Mapping[str, str], rounds: int) -> list[PairTest]:
-    """Pairs of the nodes of `leaf_of`; a node is in at most one pair of a round."""
-    names = sorted(leaf_of, key=lambda name: (leaf_of[name], name))
-    count = len(names)
-    tests = []
-    for number in range(1, rounds + 1 if count > 1 else 1):
-        if number <= 2:
-            first = number - 1
-            pairs = [(names[i], names[(i + 1) % count]) for i in range(first, count - 1 + first, 2) if (i + 1) % count != i]
-            pairs = pairs if count % 2 == 0 or number == 1 else [pair for pair in pairs if pair[1] != names[0]]
-        else:
-            low, high = names[: count // 2], names[count // 2 :]
-            pairs = [(one, high[(place + number - 3) % len(high)]) for place, one in enumerate(low)]
-        tests += [PairTest(number, one, other) for one, other in pairs if one != other]
-    return tests
+def by_hardware(pairs: Sequence[Pair], hardware: Mapping[str, Hardware]) -> dict[str, list[Pair]]:
+    """Pairs to compare with each other, by the hardware of their nodes ("": unknown); a pair of two kinds is compared with such pairs only."""
+    found: dict[str, list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        kinds = {str(hardware[node]) if node in hardware else "" for node in (pair.one, pair.other)}
+        found[" / ".join(sorted(kinds))].append(pair)
+    return dict(sorted(found.items()))
+
+
+def plan(leaf_of: Mapping[str, str], rounds: int, hardware: Mapping[str, Hardware] | None = None) -> list[PairTest]:
+    """Pairs of the nodes of `leaf_of`, by round; a node is in at most one pair of a round. `hardware` of each node; None: of all the same."""
+    groups: dict[Hardware | None, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name in sorted(leaf_of, key=lambda name: (leaf_of[name], name)):
+        groups[None if hardware is None else hardware[name]][leaf_of[name]].append(name)
+    return [
+        PairTest(number, one, other)
+        for number in range(1, rounds + 1)
+        for leaves in groups.values()
+        for one, other in _round(list(leaves.values()), number)
+    ]
+
+
+def _round(leaves: list[list[str]], number: int) -> list[tuple[str, str]]:
+    if number > 2:
+        return _across(leaves, number)
+    pairs: list[tuple[str, str]] = []
+    alone: list[list[str]] = []
+    for nodes in leaves:
+        rest = list(nodes)
+        if len(nodes) > 2 and number == 2:  # the node that round 1 left out has a partner
+            rest = [*nodes[1:], nodes[0]]
+        if len(nodes) == 2 and number == 2:  # round 1 had their only pair
+            alone.append(rest)
+            continue
+        pairs += zip(rest[::2], rest[1::2], strict=False)
+        alone.append(rest[-1:] if len(rest) % 2 else [])
+    return pairs + _across([nodes for nodes in alone if nodes], number)
+
+
+def _across(leaves: list[list[str]], number: int) -> list[tuple[str, str]]:
+    """As many pairs of nodes of different leaves as there can be, and the rest within the largest leaf.
+
+    Each node is paired with the one that follows it by half of the list, so both are below one leaf only if that leaf has more than half of the nodes. The
+    leaves meet as in a round-robin tournament, and the nodes of each leaf rotate, so that rounds differ.
+    """
+    if len(leaves) == 1:
+        low, high = leaves[0][: len(leaves[0]) // 2], leaves[0][len(leaves[0]) // 2 :]
+        return [(one, high[(place + number - 1) % len(high)]) for place, one in enumerate(low)]
+    if sum(map(len, leaves)) % 2:  # one node has no partner
+        largest = [place for place, nodes in enumerate(leaves) if len(nodes) == max(map(len, leaves))]
+        chosen = largest[number % len(largest)]
+        without = number // len(largest) % len(leaves[chosen])
+        leaves = [
+            [node for step, node in enumerate(nodes) if (place, step) != (chosen, without)]
+            for place, nodes in enumerate(leaves)
+        ]
+    leaves = [nodes for nodes in leaves if nodes]
+    shift = number % max(len(leaves) - 1, 1)
+    ring = [*leaves[:1], *leaves[1 + shift :], *leaves[1 : 1 + shift]]
+    first = (len(ring) + 1) // 2
+    names = [
+        nodes[(step + number * place) % len(nodes)]
+        for place, nodes in enumerate([*ring[:first], *reversed(ring[first:])])
+        for step in range(len(nodes))
+    ]
+    return list(zip(names[: len(names) // 2], names[len(names) // 2 :], strict=True))
 
 
 def conclude(pairs: Sequence[Pair], leaf_of: Mapping[str, str]) -> Conclusion:
@@ -112,8 +176,9 @@ def _retests(pairs: Sequence[Pair], leaf_of: Mapping[str, str], doubtful: Sequen
     return tuple(tests)
 
 
-def manifests(run: Run, tests: Sequence[PairTest]) -> list[dict[str, Any]]:
-    """A headless Service, and for each pair a gang of two pods of low priority, pinned to their nodes.
+def manifests(run: Run, tests: Sequence[PairTest], hardware: Mapping[str, Hardware]) -> list[dict[str, Any]]:
+    """A headless Service, and for each pair a gang of two pods of low priority, pinned to their nodes, each with
+    all cards of its node (`hardware`).
 
     The pod of rank 0 writes what nccl-tests prints to its termination message, as the command has it (`| tee /dev/termination-log`), so that reading results
     takes no right to read logs.
@@ -139,15 +204,17 @@ def manifests(run: Run, tests: Sequence[PairTest]) -> list[dict[str, Any]]:
                 "spec": {"minMember": 2, "priorityClassName": run.priority_class},
             }
         )
-        out += [_pod(run, name, own, rank, test) for rank in (0, 1)]
+        out += [_pod(run, name, own, rank, test, hardware) for rank in (0, 1)]
     return out
 
 
-def _pod(run: Run, group: str, labels: Mapping[str, str], rank: int, test: PairTest) -> dict[str, Any]:
+def _pod(  # noqa: PLR0917
+    run: Run, group: str, labels: Mapping[str, str], rank: int, test: PairTest, hardware: Mapping[str, Hardware]
+) -> dict[str, Any]:
     node, peer = (test.one, test.other) if rank == 0 else (test.other, test.one)
     env = {"NODE_RANK": str(rank), "NNODES": "2", "MASTER_ADDR": f"{group}-0.{run.name}", "MASTER_PORT": str(PORT)}
     env |= {"NCCL_IB_HCA": f"={run.rail}"} if run.rail else {}
-    amounts = {VENDORS.default.cards: str(run.cards)}
+    amounts = {hardware[node].resource: str(hardware[node].cards)}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

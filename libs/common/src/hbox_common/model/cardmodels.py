@@ -34,7 +34,7 @@ def model_of(resource: str) -> str:
 
 def models_on(node: NodeState) -> set[str]:
     """The models that a node has cards of, as resources."""
-    return {name for card in node.cards if (name := model_resource(_resource(node, card), card.model))}
+    return {name for card in node.cards if (name := model_resource(card_resource(node, card), card.model))}
 
 
 def cards_by_model(node: NodeState | None, slices: Sequence[CardSlice]) -> Resources:
@@ -46,17 +46,17 @@ def cards_by_model(node: NodeState | None, slices: Sequence[CardSlice]) -> Resou
     first = node.cards[0]
     model, kind = first.model, first.kind
     if all(card.model == model and card.kind == kind for card in node.cards):
-        return _of_several(((_resource(node, first), model, len(slices)),), share)
+        return _of_several(((card_resource(node, first), model, len(slices)),), share)
     found: dict[tuple[str, str], int] = {}
     for s in slices:
         card = node.card(s.card, s.index)
         if card is not None:
-            key = _resource(node, card), card.model
+            key = card_resource(node, card), card.model
             found[key] = found.get(key, 0) + 1
     return _of_several(tuple((*key, cards) for key, cards in found.items()), share)
 
 
-def _resource(node: NodeState, card: Card) -> str:
+def card_resource(node: NodeState, card: Card) -> str:
     """The resource that counts all cards of this card's vendor: by the card's kind, else by the node's resources. Empty if unknown."""
     if card.kind and VENDORS.knows(card.kind):
         return VENDORS.kind(card.kind).cards
