@@ -307,6 +307,9 @@ class NodeRemedy:
         if not self._settings.bug_reports:
             return
         file = f"{self._settings.bug_reports}/nvidia-bug-report-{decision.incident}.log"
+        if self._stopping.is_set():
+            log.warning("bug report %s: not written, since the program ends", file)
+            return
         command = Command(("nvidia-bug-report.sh", "--output-file", file), BUG_REPORT_S)
         writing, stopping = asyncio.create_task(self._commands.run(command)), asyncio.create_task(self._stopping.wait())
         await asyncio.wait((writing, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -316,7 +319,7 @@ class NodeRemedy:
         else:
             writing.cancel()
             await asyncio.wait((writing,))
-            log.warning("bug report %s: not written, since the program ends", file)
+            log.warning("bug report %s: incomplete, since the program ends", file)
 
     def _settle(self, decision: Decision, ended: Ended) -> None:
         """Record why a decision does not begin. Without a journal the record lasts until the program ends."""
