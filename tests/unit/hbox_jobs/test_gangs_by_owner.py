@@ -144,10 +144,10 @@ def proving() -> Jobs:
 def test_minimum_raised_while_pods_arrive_never_places_a_part() -> None:
     jobs = proving()
     assert [one for one in jobs.take(0.0, WALL).pending if one.members == 2] == []
-    owner = jobs.next_unproven()
+    owner = jobs.next_stale_owner()
     assert owner is not None
     assert owner.ref == REF
-    assert jobs.next_unproven() is None, "at most one read of an owner in flight"
+    assert jobs.next_stale_owner() is None, "at most one read of an owner in flight"
     jobs.owner_read("uid-train", job(workers=4, version=15), 0.1)
     assert settled(jobs, 0.1) == {"pytorchjob/train": (2, 4, "")}
     jobs.owner(job(workers=2, version=12), 0.2)
@@ -157,28 +157,28 @@ def test_minimum_raised_while_pods_arrive_never_places_a_part() -> None:
 def test_owner_is_read_once_for_all_pods_that_arrived_before() -> None:
     jobs = proving()
     jobs.take(0.0, WALL)
-    jobs.next_unproven()
+    jobs.next_stale_owner()
     jobs.owner_read("uid-train", job(workers=2), 0.1)
     assert settled(jobs, 0.1) == {"pytorchjob/train": (2, 2, "")}
-    assert jobs.next_unproven() is None
+    assert jobs.next_stale_owner() is None
 
 
 def test_failed_read_of_an_owner_keeps_its_gang_waiting_with_a_reason() -> None:
     jobs = proving()
     jobs.take(0.0, WALL)
-    jobs.next_unproven()
+    jobs.next_stale_owner()
     jobs.owner_read_failing("uid-train", "500", 0.1)
     assert settled(jobs, 0.1) == {"pytorchjob/train": (2, 2, "OwnerNotRead: 500")}
     jobs.owner_read_failed("uid-train", 0.5)
     jobs.take(0.5, WALL)
-    assert jobs.next_unproven() is not None
+    assert jobs.next_stale_owner() is not None
 
 
 def test_gang_that_the_watch_has_reached_needs_no_read() -> None:
     jobs = proving()
     jobs.owners_delivered(PYTORCH, "21")
     assert settled(jobs, 0.0) == {"pytorchjob/train": (2, 2, "")}
-    assert jobs.next_unproven() is None
+    assert jobs.next_stale_owner() is None
 
 
 DRIVER = OwnerRef("v1", "Pod", "driver", "uid-driver")
@@ -324,7 +324,7 @@ def test_owners_that_own_each_other_are_forgotten_once_they_are_deleted(length: 
 
 
 CLUSTER = OwnerRef("ray.io/v1", "RayCluster", "c", "uid-c")
-CLEANUP = OwnerRef("batch/v1", "Job", "c-redis-cleanup", "uid-cleanup")
+CLEANUP = OwnerRef("batch/v1", "Job", "c-redis-cleanup", "uid-job")
 RAY = {"headGroupSpec": {}, "workerGroupSpecs": [{"groupName": "w", "replicas": 1}]}
 
 
@@ -379,7 +379,7 @@ def proving_declared() -> Jobs:
 
 def test_declared_group_whose_pods_are_newer_than_its_watch_starts_after_a_read() -> None:
     jobs = proving_declared()
-    owner = jobs.next_unproven()
+    owner = jobs.next_stale_owner()
     assert owner is not None
     jobs.owner_read(owner.ref.uid, owner, 0.1)
     assert settled(jobs, 0.1) == {"podgroup/g": (2, 2, "")}
@@ -387,18 +387,18 @@ def test_declared_group_whose_pods_are_newer_than_its_watch_starts_after_a_read(
 
 def test_failed_read_of_a_declared_group_is_a_problem_of_its_gang() -> None:
     jobs = proving_declared()
-    jobs.next_unproven()
+    jobs.next_stale_owner()
     jobs.owner_read_failing("uid-group", "500", 0.1)
     assert settled(jobs, 0.1) == {"podgroup/g": (2, 2, "OwnerNotRead: 500")}
     jobs.owner_read_failed("uid-group", 0.5)
     jobs.take(0.5, WALL)
-    assert jobs.next_unproven() is not None
+    assert jobs.next_stale_owner() is not None
 
 
 def test_pods_of_a_deleted_declared_group_start_as_it_was_last_known() -> None:
     jobs = proving_declared()
     jobs.owner_gone("uid-group")
-    owner = jobs.next_unproven()
+    owner = jobs.next_stale_owner()
     assert owner is not None
     jobs.owner_read(owner.ref.uid, None, 0.1)
     assert settled(jobs, 0.1) == {"podgroup/g": (2, 2, "")}

@@ -39,11 +39,6 @@ class Fields:
             return ""
         return value
 
-    def truth(self, path: str, value: Any) -> bool:
-        if value is not None and not isinstance(value, bool):
-            self.problems.append(f"{path} is {shown(value)}: write true or false")
-        return value is True
-
     def first(self, paths: Iterable[str], at: Any = None, prefix: str = "") -> tuple[str, Any]:
         """Path and value of the first of the paths at which something is written; ("", None) without one."""
         base = self.root if at is None else at

@@ -6,12 +6,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from hbox_common.errors import InvalidRequest
 from hbox_common.model.annotations import PREEMPTABLE, QUEUE_NAME
 from hbox_common.model.bounds import INT32_MAX, NAME_BYTES, ROLES, is_plain, not_plain, oversized, sanitized
 
 from .fields import Fields, at_path, mapping, seconds, texts
 from .refs import OwnerRef, controller_of, group_of
-from .schema import KindForm, RolesForm, forms_of
+from .schema import MAX_KINDS, KindForm, RolesForm, forms_of
 
 #: Volcano's annotations for the fabric.
 MODE, HIGHEST_TIER = "volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier"
@@ -27,7 +28,6 @@ class Role:
     replicas: int
     least: int
     priority_class: str = ""
-    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,6 @@ class Declared:
     priority_class: str = ""
     priority_from: str = ""
     preemptable: bool | None = None
-    suspended: bool = False
     by_role: bool = False  #: each role is a gang of its own
     leader_first: bool = False  #: the controller makes the other pods once the leader is ready
     workers_first: bool = False  #: likewise the launcher, once the workers are ready
@@ -106,7 +105,10 @@ class Kinds:
 
     def with_files(self, texts: Mapping[str, str | bytes]) -> "Kinds":
         """These and the kinds of the files, by name; a kind of a file replaces a built-in one. Raises InvalidRequest."""
-        return Kinds([*self._kinds.values(), *(Kind(form) for name, text in texts.items() for form in forms_of(text, name))])
+        kinds = Kinds([*self._kinds.values(), *(Kind(form) for name, text in texts.items() for form in forms_of(text, name))])
+        if len(kinds._kinds) > MAX_KINDS:
+            raise InvalidRequest(f"{len(kinds._kinds)} kinds, at most {MAX_KINDS} are read", hint="remove files of kinds")
+        return kinds
 
     def of(self, api_version: str, kind: str) -> Kind | None:
         return self._kinds.get((group_of(api_version), kind))
@@ -165,6 +167,8 @@ def _declared(form: KindForm, fields: Fields, labels: Mapping[str, str], annotat
     if minimum is None and form.minimum_default is not None:
         path, minimum = "", form.minimum_default
     queue_path, queue = fields.first(form.queue)
+    if not queue and (key := next((key for key in form.queue_labels if labels.get(key)), "")):
+        queue_path, queue = f"label {key}", labels[key]
     if not queue:
         queue_path, queue = f"annotation {QUEUE_NAME}", annotations.get(QUEUE_NAME) or labels.get(QUEUE_NAME, "")
     class_path, named = fields.first(form.priority_class)
@@ -180,7 +184,6 @@ def _declared(form: KindForm, fields: Fields, labels: Mapping[str, str], annotat
         priority_class=fields.name(class_path, named),
         priority_from=class_path,
         preemptable=_truth(annotations.get(PREEMPTABLE, labels.get(PREEMPTABLE))),
-        suspended=fields.truth(*fields.first(form.suspended)),
         by_role=form.rule == "jobset" and _in_order(fields.root),
         leader_first=at_path(fields.root, "spec.startupPolicy") == "LeaderReady",
         workers_first=at_path(fields.root, "spec.launcherCreationPolicy") == "WaitForWorkersReady",

@@ -18,7 +18,6 @@ COSCHEDULING_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.si
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 KUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
 GROVE_GANG = "grove.io/podgang"
-SPARK_SELECTOR = "spark-app-selector"
 
 
 def group_of(api_version: str) -> str:

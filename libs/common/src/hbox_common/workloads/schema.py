@@ -27,10 +27,11 @@ Keys = Annotated[tuple[Key, ...], Field(max_length=8)]
 Text = Annotated[str, StringConstraints(max_length=400)]
 
 #: Rules in code for what paths cannot express (`rules`).
-RuleName = Literal["", "mpi", "jobset", "leaderworkerset", "job", "spark"]
+RuleName = Literal["", "mpi", "jobset", "leaderworkerset", "job"]
 
 #: Of one kind's file.
 MAX_KIND_BYTES = 64 * 1024
+#: Built-in ones and those of files.
 MAX_KINDS = 256
 
 
@@ -118,7 +119,6 @@ class KindForm(_Form):
         description="factors of the number of pods that its controller keeps running, each 1 if not written; a new pod takes over the place of "
         "one that ended, with paths only",
     )
-    suspended: Paths = Field((), description="boolean: its controller makes no pods")
     queue: Paths = Field((), description="name of a queue, besides the label or annotation scheduling.volcano.sh/queue-name")
     queue_labels: Keys = Field((), description="labels of the object that name a queue")
     priority_class: Paths = Field((), description="name of a PriorityClass, before those of the roles' templates")

@@ -51,7 +51,7 @@ from hbox_common.model.devices import number_in
 from hbox_common.model.ranks import rank_key
 from hbox_common.workloads import OwnerRef, Submitted, controller_of, group_ref_of
 from hbox_common.workloads.owner import HIGHEST_TIER, MODE
-from hbox_common.workloads.refs import COSCHEDULING_LABELS, GROVE_GANG, KUEUE_COUNT, KUEUE_GROUP, SPARK_SELECTOR
+from hbox_common.workloads.refs import COSCHEDULING_LABELS, GROVE_GANG, KUEUE_COUNT, KUEUE_GROUP
 
 from .. import metrics
 from ..core.cards import as_admitted
@@ -85,7 +85,7 @@ MAX_SHAPES, MAX_SHAPES_BYTES = 10_000, 16 * 2**20
 
 
 #: Labels by which a pod names a declared group.
-_GROUP_LABELS = frozenset({*COSCHEDULING_LABELS, KUEUE_GROUP, GROVE_GANG, SPARK_SELECTOR})
+_GROUP_LABELS = frozenset({*COSCHEDULING_LABELS, KUEUE_GROUP, GROVE_GANG})
 #: Annotations of pods that rules for gangs read.
 POD_ANNOTATIONS = frozenset({KUEUE_COUNT, MODE, HIGHEST_TIER})
 #: Maximum owners of which equal references are shared.

@@ -241,7 +241,7 @@ class OwnerWatch:
 
     def _reread(self) -> None:
         """Enqueue owners whose pods are newer than their watch."""
-        while (owner := self._jobs.next_unproven()) is not None:
+        while (owner := self._jobs.next_stale_owner()) is not None:
             self._enqueue(_Stale(owner.namespace, owner.ref))
 
     def _enqueue(self, turn: "Wanted | _Stale") -> None:

@@ -124,7 +124,7 @@ class Jobs:
         """`publish_after_s`: seconds that a pending reason has to last before it is written to Kubernetes. `most_pending`, `most_pending_mib`: maximum number
         of pending jobs of a namespace that are announced, and of their size (`Record.size`) in MiB; 0 = no limit. `routing`: which shard's schedulers place
         which jobs; None = one shard. `system_namespaces`: namespaces where Kubernetes' system PriorityClasses have their own values. `proves_groups`: announce
-        a gang only with a PodGroup, or an owner, that is as new as its pods (`next_unread`, `next_unproven`). `kinds`: of owners that make gangs; None = the
+        a gang only with a PodGroup, or an owner, that is as new as its pods (`next_unread`, `next_stale_owner`). `kinds`: of owners that make gangs; None = the
         built-in ones."""
         self.routing = routing or Routing()
         self._several = self.routing.shards.several
@@ -137,9 +137,9 @@ class Jobs:
         self.successions = Successions()
         self._owners_at: dict[GroupKind, int] = {}  #: by kind, the resourceVersion up to which all changes are known
         self._pods_at = 0  #: the highest resourceVersion of a pod
-        self._proven: dict[str, int] = {}  #: by uid of an owner: `_pods_at` at the start of its last read
-        self._unproven: dict[str, None] = {}  #: uids of owners that have to be read before their gangs are announced
-        self._proving: dict[str, int] = {}  #: of those that are read now: `_pods_at` at the start
+        self._owner_read_up_to: dict[str, int] = {}  #: by uid of an owner: `_pods_at` at the start of its last read
+        self._stale_owners: dict[str, None] = {}  #: uids of owners that have to be read before their gangs are announced
+        self._rereading: dict[str, int] = {}  #: of those that are read now: `_pods_at` at the start
         self._owner_problems: dict[str, str] = {}  #: by uid: why the read failed
         self._gangs_of: dict[str, set[str]] = {}  #: by uid of an owner: keys of the jobs whose group follows from it
         self._namespace_queues: dict[str, QueueName] = {}
@@ -399,7 +399,7 @@ class Jobs:
         if tally.live + tally.succeeded < record.min_member:
             return False
         if record.owned:
-            return self._is_unproven(record)
+            return self._owner_is_stale(record)
         return record.arrived > max(record.read_up_to, self._groups_at)
 
     # --- gangs by owner
@@ -413,7 +413,7 @@ class Jobs:
         self.owners.gone(uid)
         self.successions.declare(uid, None)
         if uid not in self._gangs_of:
-            self._proven.pop(uid, None)
+            self._owner_read_up_to.pop(uid, None)
 
     def owners_delivered(self, kind: GroupKind, resource_version: str) -> None:
         """The watch of the kind has delivered all changes up to this resourceVersion."""
@@ -437,32 +437,32 @@ class Jobs:
                 new = self._pod(old, new, now)
             self._mark(new.key, now, urgent=True)
 
-    def next_unproven(self) -> Owner | None:
+    def next_stale_owner(self) -> Owner | None:
         """An owner that has to be read before its gangs are announced, since their pods are newer than its watch; None if there is none. The caller reads it
         and then calls `owner_read` or `owner_read_failed`."""
-        while self._unproven:
-            uid = next(iter(self._unproven))
-            del self._unproven[uid]
-            if uid in self._proving or uid not in self._gangs_of:
+        while self._stale_owners:
+            uid = next(iter(self._stale_owners))
+            del self._stale_owners[uid]
+            if uid in self._rereading or uid not in self._gangs_of:
                 continue
             owner = self.owners.get(uid)
             if owner is None:  # its gangs start as it was last known
-                self._proven[uid] = self._pods_at
+                self._owner_read_up_to[uid] = self._pods_at
                 self._mark_gangs_of(uid, 0.0)
                 continue
-            self._proving[uid] = self._pods_at
+            self._rereading[uid] = self._pods_at
             return owner
         return None
 
     def owner_read_begins(self, uid: str) -> None:
-        """The read that `next_unproven` asked for begins now: it covers the pods that arrived in the meantime."""
-        if uid in self._proving:
-            self._proving[uid] = self._pods_at
+        """The read that `next_stale_owner` asked for begins now: it covers the pods that arrived in the meantime."""
+        if uid in self._rereading:
+            self._rereading[uid] = self._pods_at
 
     def owner_read(self, uid: str, new: Owner | None, now: float) -> None:
-        """Take the result of a consistent read that began with `next_unproven`; None: there is no object of this uid any more."""
-        up_to = self._proving.pop(uid, 0)
-        self._proven[uid] = max(self._proven.get(uid, 0), up_to)
+        """Take the result of a consistent read that began with `next_stale_owner`; None: there is no object of this uid any more."""
+        up_to = self._rereading.pop(uid, 0)
+        self._owner_read_up_to[uid] = max(self._owner_read_up_to.get(uid, 0), up_to)
         self._owner_problems.pop(uid, None)
         if new is None:
             self.owner_gone(uid)
@@ -472,7 +472,7 @@ class Jobs:
 
     def first_read(self, owner: Owner, up_to: int, now: float) -> None:
         """Take a read of an owner that no watch had delivered. `up_to`: `pods_at` at its start."""
-        self._proven[owner.ref.uid] = max(self._proven.get(owner.ref.uid, 0), up_to)
+        self._owner_read_up_to[owner.ref.uid] = max(self._owner_read_up_to.get(owner.ref.uid, 0), up_to)
         self.owner(owner, now)
 
     @property
@@ -482,25 +482,25 @@ class Jobs:
 
     def owner_read_failing(self, uid: str, problem: str, now: float) -> None:
         """The read failed for this reason, and is repeated later (`owner_read_failed`). Until a read succeeds, the owner's new pods get no places."""
-        if uid in self._proving and uid not in self._owner_problems:
+        if uid in self._rereading and uid not in self._owner_problems:
             self._owner_problems[uid] = problem
             self._mark_gangs_of(uid, now)
 
     def owner_read_failed(self, uid: str, now: float) -> None:
         """The time to wait after a failed read is over."""
-        self._proving.pop(uid, None)
+        self._rereading.pop(uid, None)
         self._mark_gangs_of(uid, now)
 
     def _mark_gangs_of(self, uid: str, now: float) -> None:
         for key in self._gangs_of.get(uid, ()):
             self._mark(key, now, urgent=True)
 
-    def _is_unproven(self, record: Record) -> bool:
+    def _owner_is_stale(self, record: Record) -> bool:
         """Whether the pods are newer than what is known of their owner: an update may have raised its minimum before they were created."""
         owner = record.group.owner if record.group is not None else None
         if owner is None or (kind := group_kind(owner)) not in self._owners_at or self.owners.is_unreadable(kind):
             return False  # no object of its own, or none that can be read now
-        return record.arrived > max(self._proven.get(record.owner_uid, 0), self._owners_at[kind])
+        return record.arrived > max(self._owner_read_up_to.get(record.owner_uid, 0), self._owners_at[kind])
 
     def _set_owner(self, record: Record, uid: str) -> None:
         old, record.owner_uid = record.owner_uid, uid
@@ -511,7 +511,7 @@ class Jobs:
             gangs.discard(record.key)
             if not gangs:
                 del self._gangs_of[old]
-                self._proven.pop(old, None)
+                self._owner_read_up_to.pop(old, None)
                 self._owner_problems.pop(old, None)
         if uid:
             self._gangs_of.setdefault(uid, set()).add(record.key)
@@ -953,8 +953,8 @@ class Jobs:
             return None
         if self._needs_group_read(record, tally):
             if record.owned:
-                if record.owner_uid not in self._proving:
-                    self._unproven[record.owner_uid] = None
+                if record.owner_uid not in self._rereading:
+                    self._stale_owners[record.owner_uid] = None
                 record.read_problem = self._owner_problems.get(record.owner_uid, "")
             elif record.key not in self._reading:
                 self._unread[record.key] = None

@@ -142,6 +142,7 @@ class Owners:
         if key is not None and (siblings := self._below.get(key)) is not None:
             siblings.pods.pop(pod.uid, None)
             self._prune(key)
+        self._forget_if_unnamed(pod.uid)
 
     def all_pods_listed(self) -> list[PodUid]:
         """Returns the pods to place again: those that wait for a pod that owns them."""
@@ -224,13 +225,11 @@ class Owners:
         if owner is None:
             return
         self._gone.add(uid)
-        if self._is_far_below(uid):
-            self._link(uid, None)
         place_key = _place_key(owner.namespace, owner.ref)
         if (there := self._owners.get(place_key)) is not None and there.ref.uid == uid:
             self._gone.add(place_key)
             self._prune(place_key)
-        self._prune(uid)
+        self._forget_if_unnamed(uid)
 
     def of_kind(self, kind: GroupKind) -> Iterator[Owner]:
         """The known owners of the kind that exist."""
@@ -320,6 +319,11 @@ class Owners:
     def _leave(self, key: str, parent: str) -> None:
         del self._below[parent].owners[key]
         self._prune(parent)
+
+    def _forget_if_unnamed(self, uid: str) -> None:
+        if self._is_far_below(uid):
+            self._link(uid, None)
+        self._prune(uid)
 
     def _is_far_below(self, key: str) -> bool:
         """Whether more than MAX_STEPS owners are above it, as in a cycle, where each owner would be kept for another one."""

@@ -1,0 +1,174 @@
+"""Rules of `place` and `gang_of`: which gang a pod belongs to by its owners, and what it needs."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.workloads import (
+    Alone,
+    GroupBy,
+    GroupRef,
+    InGang,
+    Kinds,
+    Missing,
+    Owner,
+    OwnerGang,
+    OwnerRef,
+    Submitted,
+    Unread,
+    gang_of,
+    group_ref_of,
+    place,
+    read_owner,
+)
+from hbox_common.workloads.placing import MAX_STEPS
+from hbox_common.workloads.schema import MAX_KINDS
+
+KINDS = Kinds.builtin()
+WORKFLOW, TRAIN = "argoproj.io/v1alpha1", "kubeflow.org/v1"
+REF = OwnerRef(TRAIN, "PyTorchJob", "train", "uid-train")
+ROLES = {"Master": {"replicas": 1}, "Worker": {"replicas": 3}}
+DECLARED = OwnerRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", "g", "uid-g")
+
+
+def owner(ref: OwnerRef, parent: OwnerRef | None = None, spec: Any = None, *, namespace: str = "ml", **meta: Any) -> Owner:
+    read = read_owner(
+        KINDS,
+        {
+            "apiVersion": ref.api_version,
+            "kind": ref.kind,
+            "metadata": {"name": ref.name, "uid": ref.uid, "namespace": namespace, **meta},
+            "spec": spec or {},
+        },
+    )
+    return replace(read, parent=parent)
+
+
+def training(minimum: int | None = None, roles: Any = ROLES, **more: Any) -> Owner:
+    policy = {"runPolicy": {"schedulingPolicy": {"minAvailable": minimum}}} if minimum is not None else {}
+    return owner(REF, spec={"pytorchReplicaSpecs": roles, **policy, **more})
+
+
+def found(*owners: Owner, ref: OwnerRef | None = REF, group: GroupRef | None = None, **labels: str) -> InGang | Alone | Unread:
+    by_name = {(one.ref.kind, one.ref.name): one for one in owners}
+    names = {name.replace("_", "-"): text for name, text in labels.items()}
+
+    def lookup(_: str, wanted: OwnerRef) -> Owner | Missing | None:
+        return by_name.get((wanted.kind, wanted.name))
+
+    return place(Submitted("uid-pod", "ml", "pod", ref, names, group=group), lookup, KINDS)
+
+
+def gang(*owners: Owner, present: Mapping[str, int] | None = None, **more: Any) -> OwnerGang:
+    placed = found(*owners, **more)
+    assert isinstance(placed, InGang)
+    return gang_of(placed, present or {})
+
+
+def test_declared_group_counts_before_owners() -> None:
+    placed = found(training(), owner(DECLARED, spec={"minMember": 2}), group=GroupRef(GroupBy.COSCHEDULING, "g"))
+    assert isinstance(placed, InGang)
+    assert placed.owner.ref == DECLARED
+
+
+@pytest.mark.parametrize("given", range(5))
+def test_precedence_of_declared_groups(given: int) -> None:
+    """Each counts if those before it are absent."""
+    order = [GroupBy.POD_GROUP, GroupBy.KUBERNETES, GroupBy.COSCHEDULING, GroupBy.KUEUE, GroupBy.GROVE]
+    labels = {"scheduling.x-k8s.io/pod-group": "g", "kueue.x-k8s.io/pod-group-name": "g", "grove.io/podgang": "g"}
+    present = dict(list(labels.items())[max(0, given - 2) :])
+    group = group_ref_of(present, {}, pod_group="g" if given == 0 else "", scheduling_group="g" if given <= 1 else "")
+    assert group is not None
+    assert group.by is order[given]
+
+
+def test_declared_group_that_is_not_read_keeps_its_pods_waiting() -> None:
+    assert isinstance(found(training(), group=GroupRef(GroupBy.COSCHEDULING, "g")), Unread)
+
+
+def test_topmost_kind_that_forms_a_gang_decides() -> None:
+    job_set = OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "set", "uid-set")
+    upper = owner(job_set, spec={"replicatedJobs": [{"name": "a", "replicas": 2}]})
+    placed = found(upper, replace(training(), parent=job_set))
+    assert isinstance(placed, InGang)
+    assert (placed.owner.ref, [one.ref for one in placed.chain]) == (job_set, [job_set, REF])
+
+
+def test_kind_without_a_gang_leaves_the_decision_to_the_kind_below() -> None:
+    workflow = OwnerRef(WORKFLOW, "Workflow", "w", "uid-w")
+    placed = found(owner(workflow), replace(training(), parent=workflow))
+    assert isinstance(placed, InGang)
+    assert placed.owner.ref == REF
+
+
+def test_object_of_another_uid_is_not_the_owner() -> None:
+    assert isinstance(found(replace(training(), ref=replace(REF, uid="uid-again"))), Alone)
+
+
+def test_object_of_another_namespace_is_not_the_owner() -> None:
+    assert isinstance(found(replace(training(), namespace="other")), Alone)
+
+
+def test_owners_that_own_each_other_make_no_gang() -> None:
+    one, other = OwnerRef(WORKFLOW, "Workflow", "a", "uid-a"), OwnerRef(TRAIN, "PyTorchJob", "b", "uid-b")
+    placed = found(owner(one, other), owner(other, one, {"pytorchReplicaSpecs": ROLES}), ref=one)
+    assert placed == Alone("its owners form a cycle")
+
+
+@pytest.mark.parametrize(("length", "in_gang"), [(MAX_STEPS, True), (MAX_STEPS + 1, False)])
+def test_owners_are_followed_up_to_a_limit(length: int, in_gang: bool) -> None:
+    refs = [OwnerRef(TRAIN, "PyTorchJob", f"j{n}", f"uid-j{n}") for n in range(length)]
+    chain = [owner(ref, refs[n - 1] if n else None, {"pytorchReplicaSpecs": ROLES}) for n, ref in enumerate(refs)]
+    assert isinstance(found(*chain, ref=refs[-1]), InGang) is in_gang
+
+
+def test_all_pods_of_all_roles_are_the_minimum_if_none_is_written() -> None:
+    made = gang(training())
+    assert (made.min_member, made.min_by_role) == (4, {"Master": 1, "Worker": 3})
+
+
+def test_written_minimum_counts_and_leading_roles_are_whole_within_it() -> None:
+    made = gang(training(2))
+    assert (made.min_member, made.min_by_role) == (2, {"Master": 1})
+    large = {"Master": {"replicas": 3}, "Worker": {"replicas": 3}}
+    assert gang(training(2, large)).min_by_role == {}, "a leading role larger than the minimum"
+
+
+def test_minimum_is_at_most_the_number_of_pods_and_at_least_one() -> None:
+    assert gang(training(9)).min_member == 4
+    assert gang(training(0)).min_member == 1
+    assert gang(training(roles={})).min_member == 1
+
+
+def test_queue_and_priority_class_of_the_topmost_owner_count() -> None:
+    workflow = OwnerRef(WORKFLOW, "Workflow", "w", "uid-w")
+    key = "scheduling.volcano.sh/queue-name"
+    upper = owner(workflow, annotations={key: "upper"})
+    policy = {"runPolicy": {"schedulingPolicy": {"queue": "lower", "priorityClass": "high"}}}
+    made = gang(upper, replace(owner(REF, spec={"pytorchReplicaSpecs": ROLES, **policy}), parent=workflow))
+    assert (made.queue, made.priority_class) == ("upper", "high")
+
+
+def test_leader_is_the_gang_until_the_controller_makes_workers() -> None:
+    ref = OwnerRef("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "lws", "uid-lws")
+    one = owner(ref, spec={"leaderWorkerTemplate": {"size": 4}, "startupPolicy": "LeaderReady"})
+    assert gang(one, ref=ref).min_member == 1
+    assert gang(one, ref=ref, present={"worker": 1}).min_member == 4
+
+
+KIND = "group: example.com\nversions: [v1]\nkind: K{n}\nplural: k{n}s\n"
+
+
+def test_number_of_kinds_is_limited() -> None:
+    with pytest.raises(InvalidRequest, match=f"at most {MAX_KINDS}"):
+        KINDS.with_files({"many.yaml": "---\n".join(KIND.format(n=n) for n in range(MAX_KINDS))})
+
+
+def test_label_of_a_further_kind_names_the_queue() -> None:
+    kinds = KINDS.with_files({"k.yaml": KIND.format(n=1) + "queueLabels: [example.com/queue]\n"})
+    metadata = {"name": "a", "labels": {"example.com/queue": "research"}}
+    read = read_owner(kinds, {"apiVersion": "example.com/v1", "kind": "K1", "metadata": metadata})
+    assert (read.declared.queue, read.declared.queue_from) == ("research", "label example.com/queue")
