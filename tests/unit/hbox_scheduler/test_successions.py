@@ -7,6 +7,7 @@ import pytest
 
 from hbox_common.events import PlanAnswer
 from hbox_common.model import Epoch, Index, Job, JobId, MissingPods, PodUid, RefusalReason
+from hbox_common.model.claim import KUBELET_GAVE
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.queueing.jobs import Entry
@@ -246,3 +247,20 @@ def test_successions_of_claims_that_a_snapshot_lacks_are_forgotten(monkeypatch: 
         simulation.scheduler.on_claims_snapshot(epoch=Epoch(2 + batch), index=Index(index), frozen=False, claims=(), now=0.0)
     simulation.scheduler.cycle(simulation.now)
     assert len(simulation.scheduler._successions._of) <= 3 * 8
+
+
+def test_place_moves_to_the_cards_that_a_pod_left_when_its_kubelet_gave_it_the_reserved_ones() -> None:
+    simulation = full()
+    reserved, other = simulation.claims[PodUid("web-a-0")], simulation.claims[PodUid("other-a-0")]
+    simulation.scheduler.on_missing([MissingPods(OWNER, 1)])
+    ends(simulation, "web-a")
+    simulation.run()
+    simulation._books[other.node].book(other.requests, other.slices, -1)
+    simulation.hold([replace(other, slices=reserved.slices, reason=KUBELET_GAVE)])
+    simulation.submit([single("older", created_at=1.5)])
+    simulation.scheduler.on_missing([MissingPods(OWNER, 1)])  # the succession is tried, without a pod
+    simulation.run()
+    assert placed(simulation) == ["other-a", "other-b", "web-b"]
+    simulation.submit([single("web-c", created_at=9.0)])
+    simulation.run()
+    assert placed(simulation) == ["other-a", "other-b", "web-b", "web-c"]

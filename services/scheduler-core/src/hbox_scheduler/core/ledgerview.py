@@ -237,6 +237,7 @@ class LedgerView:
                 given.add(claim.node)
         if given:
             self._preemptor.cards_given(given)
+            self._successions.cards_given(given)
 
     def _restart(self, now: float, nominated: Set[PlanId]) -> None:
         """Start a new epoch: plan again all proposals of the old epoch that have no claim and are not among the `nominated`. Indexes of the old epoch are

@@ -14,19 +14,19 @@ gangs, whose job ids begin with it, and of no other pods that were placed before
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 from operator import attrgetter
 
 from hbox_common.events import Plan
-from hbox_common.model import Claim, ClaimId, Job, JobId, MissingPods, PlanId, PodPhase, PodUid
+from hbox_common.model import Claim, ClaimId, Job, JobId, MissingPods, NodeName, PlanId, PodPhase, PodUid
 
 from ..cluster import Booking
 from ..placement.outcomes import Placed
 from ..queueing.jobs import Entry, EquivalenceKey, JobState, Order
 from .context import SchedulerContext
-from .moves import _idle
+from .moves import _idle, _others
 from .nominations import Nominations
 
 #: Maximum number of reserved places of one succession, and of its jobs that one cycle tries.
@@ -137,6 +137,19 @@ class Successions:
         for left in self._given.pop(plan, ()):
             if not accepted and self._keep(left):
                 self._due[left.succession] = None
+
+    def cards_given(self, nodes: Set[NodeName]) -> None:
+        """Kubelets of these nodes gave pods other cards than planned: those that the pods left are free in place of reserved ones."""
+        for succession, places in list(self._places.items()):
+            here = [left for left in places if left.booking.node in nodes]
+            if here:
+                self._places[succession] = [left for left in places if left.booking.node not in nodes]
+                for left in here:
+                    self._bookings.remove(left.booking.pod)
+                for left in here:
+                    self._keep(left)
+                if not self._places[succession]:
+                    del self._places[succession]
 
     # --- in a cycle
 
@@ -306,11 +319,16 @@ class Successions:
         return taken
 
     def _keep(self, left: SuccessorPlace) -> bool:
-        """Book the place, if it is still free."""
+        """Book the place, on other cards of its node if a kubelet gave its own ones to another pod; False if it is not free."""
         columns, booking = self._plans.columns, left.booking
         row = columns.row_of.get(booking.node)
-        if row is None or not columns.schedulable[row] or not _idle(columns, row, booking.slices):
+        if row is None or not columns.schedulable[row]:
             return False
+        if not _idle(columns, row, booking.slices):
+            slices = _others(columns, row, booking.task) if booking.task is not None else None
+            if slices is None:
+                return False
+            left.booking = booking = replace(booking, slices=slices)
         for column, units in columns.amount(booking.requests):
             if columns.used[column, row] + units > columns.allocatable[column, row]:
                 return False
