@@ -382,7 +382,8 @@ async def test_missing_pods_are_forgotten_when_job_controller_restarts(peers: Pe
         await until(lambda: service.scheduler.reports.entry(JobId("web")) is None, "the job is withdrawn")
         await peers.end("web-0")
         await until(
-            lambda: len(service.scheduler.bookings) == 1 and PodUid("web-0") not in service.scheduler.bookings, "the place is reserved"
+            lambda: len(service.scheduler.bookings) == 1 and PodUid("web-0") not in service.scheduler.bookings,
+            "the place is reserved",
         )
         await peers.submit(job("old", cards=1))
         await until(lambda: service.scheduler.reports.entry(JobId("old")) is not None, "the job waits")
