@@ -58,7 +58,7 @@ class Peers:
         self.jobs.extend(jobs)
         await self._bus.publish(JobsPending(jobs=jobs), "0")
 
-    async def end(self, pod: str) -> None:
+    async def end_pod(self, pod: str) -> None:
         """The pod ended, and its claim with it."""
         claim, previous = replace(self.claims.pop(pod), state=ClaimState.VOID), self.index
         self.index = Index(previous + 1)

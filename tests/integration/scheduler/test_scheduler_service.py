@@ -380,7 +380,7 @@ async def test_missing_pods_are_forgotten_when_job_controller_restarts(peers: Pe
         await peers._bus.publish(JobsPending(jobs=(), missing=(MissingPods("uid-web", 1),)), "0")
         await peers._bus.publish(JobsWithdrawn(jobs=(JobId("web"),), revisions=(1,)), "0")
         await until(lambda: service.scheduler.reports.entry(JobId("web")) is None, "the job is withdrawn")
-        await peers.end("web-0")
+        await peers.end_pod("web-0")
         await until(
             lambda: len(service.scheduler.bookings) == 1 and PodUid("web-0") not in service.scheduler.bookings,
             "the place is reserved",
