@@ -172,3 +172,13 @@ def test_label_of_a_further_kind_names_the_queue() -> None:
     metadata = {"name": "a", "labels": {"example.com/queue": "research"}}
     read = read_owner(kinds, {"apiVersion": "example.com/v1", "kind": "K1", "metadata": metadata})
     assert (read.declared.queue, read.declared.queue_from) == ("research", "label example.com/queue")
+
+
+@pytest.mark.parametrize("text", ["four", "-1", "", "9" * 13])
+def test_minimum_in_an_annotation_that_is_no_number_counts_as_one(text: str) -> None:
+    key = "scheduling.volcano.sh/group-min-member"
+    ref = OwnerRef("apps/v1", "Deployment", "web", "uid-web")
+    gang = found(owner(ref, annotations={key: text}), ref=ref)
+    assert isinstance(gang, InGang)
+    assert (gang_of(gang, {}).min_member, gang_of(gang, {}).problem) == (1, "")
+    assert gang.owner.ignored.startswith(f"annotation {key} is ")

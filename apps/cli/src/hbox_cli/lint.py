@@ -105,7 +105,7 @@ def linted(document: Document, kinds: Kinds) -> Linted | None:
     content = _identified(document)
     owner = read_owner(kinds, content)
     gangs = tuple(_gangs(kind, owner, kinds))
-    problems = dict.fromkeys(filter(None, (owner.problem, *(one.gang.problem for one in gangs))))
+    problems = dict.fromkeys(filter(None, (owner.problem, owner.ignored, *(one.gang.problem for one in gangs))))
     queue = owner.declared.queue or DEFAULT_QUEUE
     passes_on = kind.transparent and not kind.form.min_member_annotation
     why = f"{document.kind} makes no gang without {_GROUP_MIN_MEMBER}" if not gangs and not passes_on else ""

@@ -10,10 +10,11 @@ from hbox_common.model.bounds import INT32_MAX, is_name, not_a_name, sanitized
 
 @dataclass(slots=True)
 class Fields:
-    """Reads values of one object; `problems` collects the faults, `used` the paths of values that were written."""
+    """Reads values of one object; `problems` collects the faults for which its pods wait."""
 
     root: Mapping[str, Any]
     problems: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)  #: faults that stop no pod, since Volcano reads the value as a default
 
     def count(self, path: str, value: Any) -> int | None:
         """A number of pods; None if nothing, or nothing valid, is written."""

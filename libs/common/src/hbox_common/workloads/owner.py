@@ -64,6 +64,7 @@ class Owner:
     annotations: Mapping[str, str] = field(default_factory=dict)  #: likewise
     declared: Declared = Declared()
     problem: str = ""
+    ignored: str = ""  #: wrong values in place of which a default counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,7 @@ def read_owner(kinds: Kinds, content: Mapping[str, Any]) -> Owner:
         annotations={key: value for key, value in annotations.items() if key in kept},
         declared=declared,
         problem=sanitized("; ".join(fields.problems[:3])),
+        ignored=sanitized("; ".join(fields.ignored[:3])),
     )
 
 
@@ -192,10 +194,10 @@ def _declared(form: KindForm, fields: Fields, labels: Mapping[str, str], annotat
 
 
 def _positive(key: str, text: str, fields: Fields) -> int:
-    """A number of pods in an annotation; 1, as Volcano has it, and a problem if it is none."""
+    """A number of pods in an annotation; 1 if it is none, as in Volcano."""
     if text.isascii() and text.isdecimal() and len(text) <= 12:
         return min(max(int(text), 1), INT32_MAX)
-    fields.problems.append(f"annotation {key} is {sanitized(repr(text[:40]), 80)}: write a whole number in quotes")
+    fields.ignored.append(f"annotation {key} is {sanitized(repr(text[:40]), 80)}: write a whole number in quotes")
     return 1
 
 
