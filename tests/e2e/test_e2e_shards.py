@@ -165,7 +165,7 @@ async def test_a_job_whose_queue_gets_other_pools_goes_to_the_other_shard(by_poo
     await waiting.until(lambda: waits("main"), "they are of shard main")
     queue(by_pool, "set", "movers", "--pools", "lab")
     assert await come_to_be(client, "movers", 3) <= {"lab-0", "lab-1", "lab-2"}
-    assert waits("lab")
+    await waiting.until(lambda: waits("lab"), "they are of shard lab")
     await remove_all(client, by_pool)
 
 

@@ -96,8 +96,8 @@ async def hostile(world: AgentWorld, answer: Answer | bytes) -> AsyncIterator[No
             writer.write(connection.data_to_send() + answer(connection, 1))
             if answer is not midway:
                 await reader.read()
-        except OSError:
-            pass
+        except (OSError, asyncio.CancelledError):
+            pass  # Python 3.11 logs an error for each connection whose task ends as cancelled
         finally:
             writer.close() if answer is midway else writer.transport.abort()
             with suppress(OSError):
@@ -111,6 +111,7 @@ async def hostile(world: AgentWorld, answer: Answer | bytes) -> AsyncIterator[No
         yield
     finally:
         server.close()
+        await asyncio.sleep(0.01)  # tasks of connections that were just accepted begin, and close them
         for task in callers:
             task.cancel()
         await asyncio.gather(*callers, return_exceptions=True)
@@ -122,9 +123,10 @@ async def test_an_answer_that_means_harm_leaves_what_was_known_and_the_loop_free
     world: AgentWorld, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("hbox_agent.core.publication.PATIENCE_S", 0.0)
-    monkeypatch.setattr("hbox_agent.adapters.kubelet.ANSWER_S", 3.0)
-    monkeypatch.setattr("hbox_common.kubelet.podresources.MAX_FIELDS", MAX_FIELDS)
     answer, problem = HOSTILE[name]
+    endless = not isinstance(answer, bytes) and problem.startswith("more than")  # a busy machine takes its time to read so much
+    monkeypatch.setattr("hbox_agent.adapters.kubelet.ANSWER_S", 20.0 if endless else 3.0)
+    monkeypatch.setattr("hbox_common.kubelet.podresources.MAX_FIELDS", MAX_FIELDS)
     if not isinstance(answer, bytes):
         monkeypatch.setattr("hbox_common.kubelet.grpc.MOST_BYTES", MOST_MIB * 2**20)
     world.give("train-0", "g0")
