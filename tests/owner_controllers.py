@@ -1,7 +1,8 @@
 """Controllers of workloads for clusters that have none: they create, replace and delete the pods of `tests/owners.py`.
 
 The rules are those of Kubernetes 1.34 (Deployment: pkg/controller/deployment/rolling.go and util/deployment_util.go; StatefulSet:
-pkg/controller/statefulset/stateful_set_control.go), LeaderWorkerSet 0.7 (pkg/controllers/leaderworkerset_controller.go, pod_controller.go) and
+pkg/controller/statefulset/stateful_set_control.go, with `max_unavailable` that of its feature gate MaxUnavailableStatefulSet, which is off by default up to
+1.36, but for 1.35.0 to 1.35.3, and on from 1.37), LeaderWorkerSet 0.7 (pkg/controllers/leaderworkerset_controller.go, pod_controller.go) and
 training-operator 1.9 (pkg/controller.v1/common). One pass lists a namespace and corrects what differs; each write names the uid that the pass has seen.
 """
 
@@ -76,6 +77,7 @@ class Controllers:
     namespace: str
     kinds: Sequence[str] = (*FOREIGN, *BUILT_IN)
     pass_s: float = PASS_S
+    max_unavailable: bool = False  #: the feature gate MaxUnavailableStatefulSet
     creations: Counter[str] = field(default_factory=Counter)  #: names of pods, each time that they were created
     _names: Counter[str] = field(default_factory=Counter)
     _templates: dict[str, dict[str, Json]] = field(
@@ -222,6 +224,9 @@ class Controllers:
                 if ordered:
                     return
         name = f"{one['metadata']['name']}-{newest}"
+        if self.max_unavailable:
+            await self._update_up_to_max_unavailable(one, [at.get(index) for index in wanted], partition, name)
+            wanted = range(0)
         for index in reversed(wanted):
             if index - start < partition:
                 break
@@ -233,8 +238,26 @@ class Controllers:
                 return
             if not is_ready(there):
                 return
-        if partition == 0 and len(at) == len(wanted):
+        if partition == 0 and len(at) == spec["replicas"]:
             self._current[uid] = newest
+
+    async def _update_up_to_max_unavailable(
+        self, one: Json, pods: Sequence[Json | None], partition: int, revision: str
+    ) -> None:
+        """Delete pods of other revisions, the last one first, as long as so few pods are unavailable."""
+        rolling = (one["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+        most = max(1, amount(rolling.get("maxUnavailable", 1), len(pods), up=True))
+        left = most - sum(pod is None or not is_ready(pod) for pod in pods)
+        for pod in reversed(pods[partition:]):
+            if left <= 0:
+                return
+            if (
+                pod is not None
+                and not is_leaving(pod)
+                and pod["metadata"]["labels"].get("controller-revision-hash") != revision
+            ):
+                await self._delete(pod)
+                left -= 1
 
     # --- LeaderWorkerSet
 

@@ -485,6 +485,9 @@ def _size(top: Json) -> int:
 def leader_set(top: Json, revision: str, replicas: int | None = None, partition: int = 0) -> Json:
     """The StatefulSet of the leaders."""
     name, within = top["metadata"]["name"], top["spec"]["leaderWorkerTemplate"]
+    wanted = int(top["spec"]["replicas"])
+    rollout = (top["spec"].get("rolloutStrategy") or {}).get("rollingUpdateConfiguration") or {}
+    unavailable = max(1, min(wanted, int(rollout.get("maxSurge", 0))) + int(rollout.get("maxUnavailable", 1)))
     of = copy.deepcopy(within.get("leaderTemplate") or within["workerTemplate"])
     labels = {f"{_LWS}/name": name, f"{_LWS}/worker-index": "0", f"{_LWS}/template-revision-hash": revision}
     of["metadata"] = {
@@ -492,11 +495,11 @@ def leader_set(top: Json, revision: str, replicas: int | None = None, partition:
         "annotations": (of["metadata"].get("annotations") or {}) | {f"{_LWS}/size": str(_size(top))},
     }
     body = {
-        "replicas": top["spec"]["replicas"] if replicas is None else replicas,
+        "replicas": wanted if replicas is None else replicas,
         "serviceName": name,
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": {f"{_LWS}/name": name, f"{_LWS}/worker-index": "0"}},
-        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}},
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": partition, "maxUnavailable": unavailable}},
         "template": of,
     }
     return make("StatefulSet", name, body, owner=top, labels={f"{_LWS}/name": name, f"{_LWS}/template-revision-hash": revision})

@@ -6,6 +6,7 @@ Controllers of `tests/owner_controllers.py` replace the pods. The jobs that wait
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,15 +27,15 @@ SPACE = "default"
 CARDS = 8
 #: Jobs that wait for a card.
 WAITING = 3
-#: Rollouts of each kind of workload and strategy.
-TIMES = 3
+#: Rollouts of each kind of workload and strategy. HBOX_ROLLOUTS=20: a longer run.
+TIMES = int(os.environ.get("HBOX_ROLLOUTS", "3"))
 #: A rolling update of four pods takes a second here, if nothing waits.
 ROLLED_S = 60.0
 
 
 @asynccontextmanager
-async def cluster(tmp_path: Path) -> AsyncIterator[tuple[Up, KubeClient]]:
-    """The platform, one node of CARDS cards, and the controllers."""
+async def cluster(tmp_path: Path, *, max_unavailable: bool = False) -> AsyncIterator[tuple[Up, KubeClient]]:
+    """The platform, one node of CARDS cards, and the controllers. `max_unavailable`: of StatefulSets, see `Controllers`."""
     with up(tmp_path / "state") as running:
         async with (
             KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client,
@@ -42,9 +43,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[tuple[Up, KubeClient]]:
         ):
             await install(client, "Deployment", "ReplicaSet", "StatefulSet", "LeaderWorkerSet")
             await client.json("POST", NODES.path(), body=node("n0"))
-            task = group.create_task(
-                Controllers(client, SPACE, ("LeaderWorkerSet", "Deployment", "ReplicaSet", "StatefulSet")).run()
-            )
+            kinds = ("LeaderWorkerSet", "Deployment", "ReplicaSet", "StatefulSet")
+            task = group.create_task(Controllers(client, SPACE, kinds, max_unavailable=max_unavailable).run())
             try:
                 yield running, client
             finally:
@@ -110,9 +110,11 @@ async def test_deployment_rolls_over_on_a_full_queue(tmp_path: Path, rollout: Js
         assert len(await placed_of(client, SPACE, "rival")) == CARDS - 4
 
 
-async def test_leader_worker_set_rolls_over_on_a_full_queue(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as (_, client):
-        await create(client, SPACE, [leader_worker_set("llm", 2, 2, rollout=ROLLOUTS["without-surge"]).top])
+@pytest.mark.parametrize("rollout", ROLLOUTS.values(), ids=ROLLOUTS)
+async def test_leader_worker_set_rolls_over_on_a_full_queue(tmp_path: Path, rollout: Json) -> None:
+    # Without this feature gate the StatefulSet of the leaders deletes no leader as long as the surge replica waits.
+    async with cluster(tmp_path, max_unavailable=rollout["maxSurge"] > 0) as (_, client):
+        await create(client, SPACE, [leader_worker_set("llm", 2, 2, rollout=rollout).top])
         await fill(client, "llm", 4)
         for number in range(TIMES):
             await roll(client, "LeaderWorkerSet", "llm", 4, number)
