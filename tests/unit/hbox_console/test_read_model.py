@@ -101,6 +101,28 @@ def test_a_deleted_job_that_was_never_announced_is_dropped() -> None:
     assert names(model, "a") == []
 
 
+def test_a_pod_that_passes_from_its_own_job_to_its_owners_keeps_one_name() -> None:
+    """As once job-controller has read the owner that a pod names."""
+    model, alone, gang = ReadModel(), a_job("a", "train-0"), a_job("a", "train")
+    pod = a_pod(gang, 0)
+    for job in (alone, gang, alone, gang):
+        model.on_jobs([job])
+        model.on_pods([replace(pod, job=job.id)])
+    assert list(model.names.namespaces_of(pod.name)) == ["a"]
+    model.on_jobs_snapshot([], [], {}, [], {})
+    assert names(model, "a") == []
+    assert list(model.names.namespaces_of(pod.name)) == ["a"], "names of removed objects are kept"
+
+
+def test_a_job_with_another_name_is_found_by_the_new_one() -> None:
+    model, job = ReadModel(), a_job("a", "pod-of-driver")
+    model.on_jobs([job])
+    model.on_jobs([replace(job, name="application", revision=2)])
+    assert (model.ids_of("a", "pod-of-driver"), model.ids_of("a", "application")) == ([], [job.id])
+    model.on_jobs_snapshot([], [], {}, [], {})
+    assert model.ids_of("a", "application") == []
+
+
 def test_a_podgroup_without_pods_is_a_job_until_it_is_enqueued() -> None:
     model = ReadModel()
     model.on_groups([a_group("a", "gang")])

@@ -238,7 +238,7 @@ class ReadModel:
             if former is not None and former != pod.job:
                 self._drop_pod(pod.uid)
             entry = self.jobs.get(pod.job)
-            if former is None:
+            if pod.uid not in self._pods:
                 self.names.add(pod.namespace, pod.name)
             self._pods[pod.uid] = pod.job
             if entry is None:
@@ -282,8 +282,7 @@ class ReadModel:
             entry = _Entry(job, withdrawn, group, self._loose.pop(job.id, {}), shard=shard)
             self.jobs[job.id] = entry
             insort(self._order.setdefault(job.namespace, []), entry.key)
-            self._named.setdefault((job.namespace, job.name), set()).add(job.id)
-            self.names.add(job.namespace, job.name)
+            self._name(job)
         else:
             entry = former
             if (former.job, former.withdrawn, former.group) == (job, withdrawn, group):
@@ -291,6 +290,9 @@ class ReadModel:
             if former.key != (key := (job.created_at, job.name, job.id)) or former.job.namespace != job.namespace:
                 self._unorder(former)
                 insort(self._order.setdefault(job.namespace, []), key)
+            if (former.job.namespace, former.job.name) != (job.namespace, job.name):
+                self._unname(former.job)
+                self._name(job)
             self._uncount(former)
             entry.job, entry.withdrawn, entry.group = job, withdrawn, group
             entry.shard = shard or entry.shard
@@ -303,14 +305,21 @@ class ReadModel:
         self._groups.pop(id_, None)
         self._unorder(entry)
         self._uncount(entry)
-        named = self._named[entry.job.namespace, entry.job.name]
-        named.discard(id_)
-        if not named:
-            del self._named[entry.job.namespace, entry.job.name]
-        self.names.remove(entry.job.namespace, entry.job.name)
+        self._unname(entry.job)
         if entry.pods:
             self._loose[id_] = entry.pods
         self._changed(Kind.JOB, id_, entry.job.namespace, entry.job.name)
+
+    def _name(self, job: Job) -> None:
+        self._named.setdefault((job.namespace, job.name), set()).add(job.id)
+        self.names.add(job.namespace, job.name)
+
+    def _unname(self, job: Job) -> None:
+        named = self._named[job.namespace, job.name]
+        named.discard(job.id)
+        if not named:
+            del self._named[job.namespace, job.name]
+        self.names.remove(job.namespace, job.name)
 
     def _unorder(self, entry: _Entry) -> None:
         order = self._order[entry.job.namespace]
