@@ -97,10 +97,15 @@ def test_an_authority_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> N
         cluster_of(given)
 
 
+def test_services_that_hbox_up_does_not_start_get_no_kubeconfig(tmp_path: Path) -> None:
+    paths = Tokens(tmp_path / "kube", kubeconfig(tmp_path, server="https://k")).write_kubeconfigs()
+    assert "admission" in {i.service for i in identities() if i.rights}
+    assert set(paths) == SERVICES.keys() - {"node-agent"}, "node-agent has no rights"
+
+
 def test_the_token_file_of_a_kubeconfig_is_beside_it_and_both_are_private(tmp_path: Path) -> None:
     folder = tmp_path / "kube"
     paths = Tokens(folder, kubeconfig(tmp_path, server="https://k")).write_kubeconfigs()
-    assert set(paths) == {i.service for i in identities() if i.rights}
     content = json.loads(Path(paths["binder"]).read_text())
     assert content["users"] == [{"name": "binder", "user": {"tokenFile": "binder.token"}}]
     assert Path(paths["binder"]).stat().st_mode & 0o777 == 0o600

@@ -22,7 +22,7 @@ from hbox_common.kube.definitions import FIELD_MANAGER
 from hbox_common.yamltext import settings_of
 
 from ..exits import leaf
-from ..services import SHARDED
+from ..services import SERVICES, SHARDED
 
 T = TypeVar("T")
 
@@ -101,12 +101,14 @@ async def bring_namespace(client: KubeClient) -> None:
 
 
 class Tokens:
-    """Tokens and kubeconfigs of the services with rights, in `folder`. Those without have neither: a token is good for nothing there."""
+    """Tokens and kubeconfigs, in `folder`, of the services that `hbox up` starts and that have rights. No process would use one of another service."""
 
     def __init__(self, folder: Path, given: Path) -> None:
         self._folder = folder
         self._given = given
-        self._services = tuple(identity.service for identity in identities() if identity.rights)
+        self._services = tuple(
+            identity.service for identity in identities() if identity.rights and identity.service in SERVICES
+        )
 
     async def issue(self, client: KubeClient) -> float:
         """Writes a new token for each service and returns after how many seconds the next ones are due. Raises InvalidRequest, Unavailable."""
