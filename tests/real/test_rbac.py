@@ -242,9 +242,10 @@ async def test_a_service_has_the_rights_that_are_listed_and_no_others(admin: Kub
     given = {
         (r.group, r.resource, r.verb, space, r.name) for r in rights for space in ((r.namespace,) if r.namespace else SPACES)
     }
+    kinds = {*KINDS, *((r.group, r.resource) for r in itertools.chain.from_iterable(RIGHTS.values()))}
     asked = [
         (group, kind, verb, space, name)
-        for (group, kind), verb in itertools.product(KINDS, VERBS)
+        for (group, kind), verb in itertools.product(kinds, VERBS)
         for space in SPACES
         for name in (("", service, "another", *(named - {service})) if kind == "leases" else ("",))
     ] + [(group, kind, verb, SPACE, "") for group, kind, verb in SPECIAL]
@@ -288,7 +289,7 @@ def test_tokens_are_for_our_eyes_only_and_none_is_made_for_who_needs_none(platfo
     folder = platform.state / "kube"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
-    assert {file.stem for file in folder.glob("*.token")} == SERVICES - {"health-monitor", "node-agent"}
+    assert {file.stem for file in folder.glob("*.token")} == SERVICES - {"node-agent"}
     for service in SERVICES - {"node-agent"}:  # a pod on each node: no process of a platform outside
         environment = (Path("/proc") / str(platform.pids()[service]) / "environ").read_bytes()
         assert str(platform.state / "kubeconfig").encode() not in environment

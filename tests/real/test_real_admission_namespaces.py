@@ -183,7 +183,7 @@ async def test_without_the_endpoint_pods_and_queues_are_admitted_unchanged(
 
 @pytest.mark.usefixtures("webhooks")
 async def test_faults_of_queues_and_podgroups_are_refused_or_told(admin: KubeClient) -> None:
-    with pytest.raises(HBoxError, match=r"spec.parent is 'circle', and the parents form a circle \(circle -> circle\)"):
+    with pytest.raises(HBoxError, match=r"spec.parent is 'circle', and the parents form a cycle \(circle -> circle\)"):
         await admin.json("POST", QUEUES.path(), body=queue("circle", parent="circle"))
     with pytest.raises(HBoxError, match=r"capability of nvidia\.com/gpu: -1 is negative"):
         await admin.json("POST", QUEUES.path(), body=queue("negative", capability={"nvidia.com/gpu": "-1"}))

@@ -34,6 +34,9 @@ READER = ("--set", "nats.readers.grafana={ml}")
 ONE, TWO, THREE = (("--set", f"image.tag={name}") for name in ("one", "two", "three"))
 _NUMBERS = count(1)
 
+#: Jobs of the chart's hooks: before and after Helm changes the release.
+BEFORE, AFTER = "hbox-definitions", "hbox-streams"
+
 #: What the Job controller would write; the API server checks that it fits together.
 DONE = {
     "startTime": "2026-01-01T00:00:00Z",
@@ -101,15 +104,19 @@ class Release:
         kinds = "deployments,statefulsets,services,configmaps,secrets,serviceaccounts,roles,rolebindings,pdb,networkpolicies,leases,pvc,jobs"
         return set(self.kubectl("get", kinds, "-l", "app.kubernetes.io/instance=hbox", "-o", "name").split())
 
-    def hook(self) -> bool:
-        return bool(self.kubectl("get", "job", "hbox-definitions", "--ignore-not-found", "-o", "name"))
+    def hook(self, job: str) -> bool:
+        return bool(self.kubectl("get", "job", job, "--ignore-not-found", "-o", "name"))
+
+    def end_hook(self, job: str) -> None:
+        self.kubectl("patch", "job", job, "--subresource=status", "--type=merge", "-p", json.dumps({"status": DONE}))
 
     def do(self, verb: str, *words: str, good: bool = True) -> str:
-        """Helm does that, and its hook ends well. Returns what it says."""
+        """Helm does that, and its hooks end well: `BEFORE`, and where Helm changed the release, `AFTER`. Returns what it says."""
         with self.begun(verb, *words) as process:
-            self.kubectl(
-                "patch", "job", "hbox-definitions", "--subresource=status", "--type=merge", "-p", json.dumps({"status": DONE})
-            )
+            self.end_hook(BEFORE)
+            until(lambda: process.poll() is not None or self.hook(AFTER))
+            if process.poll() is None:
+                self.end_hook(AFTER)
             said, _ = process.communicate(timeout=120)
         assert (process.returncode == 0) == good, said
         return said
@@ -121,7 +128,7 @@ class Release:
             self.words(verb, *words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.env
         )
         try:
-            until(self.hook)
+            until(lambda: self.hook(BEFORE))
             yield process
         finally:
             process.kill()
@@ -132,7 +139,7 @@ class Release:
         with self.begun("upgrade", *words):
             pass
         assert json.loads(self.helm("status", "-o", "json"))["info"]["status"] == "pending-upgrade"
-        self.kubectl("delete", "job", "hbox-definitions")
+        self.kubectl("delete", "job", BEFORE)
 
 
 def until(good: Callable[[], bool]) -> None:
@@ -201,7 +208,7 @@ def test_an_upgrade_whose_hook_failed_is_rolled_back(release: Release) -> None:
     with release.begun("upgrade", *TWO, "--timeout", "2s") as process:
         assert "failed" in process.communicate(timeout=120)[0]
     assert process.returncode != 0
-    release.kubectl("delete", "job", "hbox-definitions")
+    release.kubectl("delete", "job", BEFORE)
     release.do("rollback", "1")
     assert release.objects() == before
     assert set(release.images().values()) == {"one"}
