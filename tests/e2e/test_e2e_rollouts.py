@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hbox_common.kube import NODES, PODS, KubeClient
+from hbox_common.kube import EVENTS, NODES, PODS, KubeClient
 
 from .. import waiting
 from ..owner_controllers import Controllers, is_ready
@@ -69,10 +69,17 @@ async def fill(client: KubeClient, name: str, pods: int) -> None:
 
 async def roll(client: KubeClient, kind: str, name: str, pods: int, number: int) -> None:
     """A new revision; returns when all pods are of it and ready."""
+    await begin(client, kind, name, number)
+    await rolled_over(client, name, pods, number)
+
+
+async def begin(client: KubeClient, kind: str, name: str, number: int) -> None:
     template = {"metadata": {"annotations": {"revision": str(number)}}}
     body = {"leaderWorkerTemplate": {"workerTemplate": template}} if kind == "LeaderWorkerSet" else {"template": template}
     await patch(client, kind, SPACE, name, {"spec": body})
 
+
+async def rolled_over(client: KubeClient, name: str, pods: int, number: int) -> None:
     async def rolled() -> bool:
         found: list[Json] = (await client.json("GET", PODS.path(SPACE)))["items"]
         mine = [one for one in found if one["metadata"]["name"].startswith(f"{name}-")]
@@ -118,6 +125,51 @@ async def test_leader_worker_set_rolls_over_on_a_full_queue(tmp_path: Path, roll
         await fill(client, "llm", 4)
         for number in range(TIMES):
             await roll(client, "LeaderWorkerSet", "llm", 4, number)
+        assert len(await placed_of(client, SPACE, "rival")) == CARDS - 4
+
+
+async def event_of(client: KubeClient, kind: str) -> str:
+    """The Event about the rollout that waits."""
+
+    async def written() -> str:
+        notes = [
+            one["message"]
+            for one in (await client.json("GET", EVENTS.path(SPACE)))["items"]
+            if one["involvedObject"]["kind"] == kind and one["reason"] == "RolloutWaits"
+        ]
+        assert len(notes) <= 1
+        return notes[0] if notes else ""
+
+    return str(await waiting.until(written, f"the Event of the {kind}", timeout_s=60))
+
+
+async def test_deployment_without_room_for_its_surge_is_told_the_setting_that_helps(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (_, client):
+        rollout = {"maxSurge": 1, "maxUnavailable": 0}
+        await create(client, SPACE, [deployment("web", 4, strategy={"type": "RollingUpdate", "rollingUpdate": rollout}).top])
+        await fill(client, "web", 4)
+        await begin(client, "Deployment", "web", 0)
+        note = await event_of(client, "Deployment")
+        assert note == (
+            "1 new pod of the rollout waits for a place beyond those of its 4 ready pods, none of which ends before: set "
+            "spec.strategy.rollingUpdate.maxSurge to 0 and spec.strategy.rollingUpdate.maxUnavailable to at least 1, and new pods take the places of "
+            "old ones"
+        )
+        body = {"spec": {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}}
+        await patch(client, "Deployment", SPACE, "web", body)
+        await rolled_over(client, "web", 4, 0)
+        assert len(await placed_of(client, SPACE, "rival")) == CARDS - 4
+
+
+async def test_leader_worker_set_without_room_for_its_surge_is_told_the_setting_that_helps(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (_, client):
+        await create(client, SPACE, [leader_worker_set("llm", 2, 2, rollout=ROLLOUTS["with-surge"]).top])
+        await fill(client, "llm", 4)
+        await begin(client, "LeaderWorkerSet", "llm", 0)
+        assert "set spec.rolloutStrategy.rollingUpdateConfiguration.maxSurge to 0" in await event_of(client, "LeaderWorkerSet")
+        body = {"spec": {"rolloutStrategy": {"rollingUpdateConfiguration": ROLLOUTS["without-surge"]}}}
+        await patch(client, "LeaderWorkerSet", SPACE, "llm", body)
+        await rolled_over(client, "llm", 4, 0)
         assert len(await placed_of(client, SPACE, "rival")) == CARDS - 4
 
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NoReturn
 
 from hbox_common import kube
 from hbox_common.bus import Bus, Delivery, Start
@@ -69,6 +69,8 @@ log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
 STARTING_S = 0.05
+#: Seconds between two checks for rollouts that wait for ever.
+ROLLOUTS_S = 2.0
 #: What a listing of jobs shows.
 LISTING = JobsAsked(asker="cli", jobs=True, pods=True, verdicts=True, held=True, waits=True)
 #: Maximum seconds at the start until the owners of pods are read.
@@ -208,6 +210,7 @@ class JobController:
             group.create_task(self._rests.run())
             group.create_task(self._waits.run())
             group.create_task(self._budget_teller.run())
+            group.create_task(self._watch_rollouts())
             group.create_task(
                 self._bus.follow(
                     [JobsWaiting, JobsAdmitted],
@@ -472,6 +475,12 @@ class JobController:
                 busy=self._announcer.busy,
             ),
         ]
+
+    async def _watch_rollouts(self) -> NoReturn:
+        while True:
+            self.feedback.rollouts(monotonic_s())
+            self._behind.set()
+            await asyncio.sleep(ROLLOUTS_S)
 
     async def _watch_health(self) -> None:
         conditions = {name: self._health.condition(name) for name in CONDITIONS}

@@ -119,6 +119,13 @@ class KindForm(_Form):
         description="factors of the number of pods that its controller keeps running, each 1 if not written; a new pod takes over the place of "
         "one that ended, with paths only",
     )
+    max_surge: Path | None = Field(
+        None,
+        description="with `replaced`: setting for pods that a rollout starts beyond the declared number; an Event names it if they have no place",
+    )
+    max_unavailable: Path | None = Field(
+        None, description="with `maxSurge`: setting for declared pods that a rollout may end before their successors are ready"
+    )
     queue: Paths = Field((), description="name of a queue, besides the label or annotation scheduling.volcano.sh/queue-name")
     queue_labels: Keys = Field((), description="labels of the object that name a queue")
     priority_class: Paths = Field((), description="name of a PriorityClass, before those of the roles' templates")
@@ -133,6 +140,8 @@ class KindForm(_Form):
             raise ValueError("`transparent` forms no gang: leave out roles and minimum, or `transparent`")
         if self.min_member_annotation and not self.transparent:
             raise ValueError("`minMemberAnnotation` needs `transparent: true`")
+        if (self.max_surge is None) != (self.max_unavailable is None):
+            raise ValueError("write both of `maxSurge` and `maxUnavailable`, or none")
         if len(set(self.versions)) != len(self.versions):
             raise ValueError("`versions` names a version twice")
         return self

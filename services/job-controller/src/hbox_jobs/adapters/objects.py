@@ -165,6 +165,7 @@ class PodReader:
             traceparent=submitter_of(meta.annotations),
             refusal=refusal_of(status.phase, status.reason, status.message),
             kubelet_at=_seconds(status.start_time),
+            ready=bool(meta.owner_references) and any(c.type == "Ready" and c.status == "True" for c in status.conditions),
         )
 
     def _submitted(self, pod: kube.Pod) -> Submitted | None:

@@ -27,6 +27,7 @@ from ..core.intake import Turns
 from ..core.jobs import Jobs
 from ..core.owners import READ_AFTER_S, GroupKind, Wanted
 from ..core.successions import declared_pods
+from ..core.surges import rollout_of
 
 log = logging.getLogger(__name__)
 
@@ -224,8 +225,9 @@ class OwnerWatch:
     def _owner(self, api_version: str, kind: str, thing: OwnerObject) -> Owner:
         meta = msgspec.to_builtins(thing.metadata)
         deleting = meta.get("deletionTimestamp") is not None
-        wanted = None if deleting else declared_pods(self._kinds.of(api_version, kind), thing.spec)
-        self._jobs.successions.declare(thing.metadata.uid, wanted)
+        of = self._kinds.of(api_version, kind)
+        self._jobs.successions.declare(thing.metadata.uid, None if deleting else declared_pods(of, thing.spec))
+        self._jobs.surges.declare(thing.metadata.uid, None if deleting else rollout_of(of, api_version, meta))
         return read_owner(self._kinds, {"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": thing.spec})
 
     # --- single owners

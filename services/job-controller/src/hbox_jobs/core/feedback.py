@@ -31,10 +31,21 @@ SICK_HARDWARE = "SickHardware"  #: of pods that leave sick hardware, with the ot
 DEVICE_ERROR = (
     "DeviceError"  #: of pods with a fault of their hardware or, on their cards, of their program; also of pods that stay
 )
+ROLLOUT_WAITS = "RolloutWaits"  #: a rollout needs a place for a pod beyond the declared number, and there is none
 PREEMPTED = "Preempted"  #: kube-scheduler's Event reason for victims
 
 _WARNINGS = frozenset(
-    {FAILED_SCHEDULING, FAILED_ALLOCATION, NODE_REJECTED, PREEMPTED, DEVICE_ERROR, SICK_HARDWARE, GANG_NOT_READ, UNKNOWN_FIELD}
+    {
+        ROLLOUT_WAITS,
+        FAILED_SCHEDULING,
+        FAILED_ALLOCATION,
+        NODE_REJECTED,
+        PREEMPTED,
+        DEVICE_ERROR,
+        SICK_HARDWARE,
+        GANG_NOT_READ,
+        UNKNOWN_FIELD,
+    }
 )
 
 #: The API server refuses longer notes.
@@ -224,6 +235,14 @@ class Feedback:
                 message = f"{seen.message} (incident {seen.incident})"[:MAX_NOTE]
                 write = EventWrite(Kind.POD, pod.uid, pod.namespace, pod.name, DEVICE_ERROR, message, seen.job)
                 self._successes.put(f"{pod.uid}/{DEVICE_ERROR}", write, now, pod.namespace)
+
+    def rollouts(self, now: float) -> None:
+        """Queue an Event of each owner whose rollout cannot continue."""
+        for stuck in self._jobs.surges.step(now):
+            ref, namespace = stuck.rollout.ref, stuck.rollout.namespace
+            note = stuck.message[:MAX_NOTE]
+            write = EventWrite(ref.kind, ref.uid, namespace, ref.name, ROLLOUT_WAITS, note, JobId(ref.uid), ref.api_version)
+            self._successes.put(f"{ref.uid}/{ROLLOUT_WAITS}", write, now, namespace)
 
     def settled(self, record: Record, now: float) -> None:
         """A job was computed again, or its reason to wait changed."""

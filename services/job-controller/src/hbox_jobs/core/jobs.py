@@ -73,6 +73,7 @@ from .phases import phase_of
 from .routing import Routing
 from .stuck import stuck_text
 from .successions import Successions
+from .surges import Surges
 from .views import GroupView, PodView, content
 from .volumes import Volumes
 from .waits import Waits
@@ -135,6 +136,7 @@ class Jobs:
         self._pods: dict[PodUid, PodView] = {}
         self.owners = Owners(kinds if kinds is not None else Kinds.builtin(), self._pods.get)
         self.successions = Successions()
+        self.surges = Surges(self.successions, self._pods.get)
         self._owners_at: dict[GroupKind, int] = {}  #: by kind, the resourceVersion up to which all changes are known
         self._pods_at = 0  #: the highest resourceVersion of a pod
         self._owner_read_up_to: dict[str, int] = {}  #: by uid of an owner: `_pods_at` at the start of its last read
@@ -412,6 +414,7 @@ class Jobs:
         """The owner was deleted. Its pods end with it, or lose their owner reference; until then they stay its gang."""
         self.owners.gone(uid)
         self.successions.declare(uid, None)
+        self.surges.declare(uid, None)
         if uid not in self._gangs_of:
             self._owner_read_up_to.pop(uid, None)
 

@@ -7,7 +7,7 @@ job that has ended declares pods, too, and needs none: its kind replaces no pods
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from hbox_common.model import MissingPods, PodUid
@@ -120,6 +120,13 @@ class Successions:
     def all(self) -> tuple[MissingPods, ...]:
         """All published numbers that are not 0."""
         return tuple(MissingPods(succession, pods) for succession, pods in self._published.items())
+
+    def beyond_declared(self) -> Iterator[tuple[str, int, Collection[PodUid]]]:
+        """Owners with more pods than they declare: uid, declared number, pods."""
+        for uid, pods in self._live.items():
+            declared = self._declared.get(uid)
+            if declared is not None and len(pods) > declared:
+                yield uid, declared, pods
 
     def _missing(self, succession: str) -> int:
         declared = self._declared.get(succession, 0)

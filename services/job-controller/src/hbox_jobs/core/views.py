@@ -89,6 +89,7 @@ class PodView:
     refusal: str = ""  #: reason and message of the kubelet that refused to admit it
     #: when the kubelet admitted or refused it (`status.startTime`), in seconds since the epoch; 0: not yet
     kubelet_at: float = 0.0
+    ready: bool = False  #: its condition Ready is true; read of pods with an owner
 
     @property
     def key(self) -> str:
@@ -123,7 +124,9 @@ class PodView:
 
 
 #: A pod's view without its version and its last message: what determines its placement. Comparing copies without these fields takes five times as long.
-content = attrgetter(*(each.name for each in fields(PodView) if each.name not in ("resource_version", "told", "kubelet_at")))
+content = attrgetter(
+    *(each.name for each in fields(PodView) if each.name not in ("resource_version", "told", "kubelet_at", "ready"))
+)
 
 
 class GroupPhase(StrEnum):
