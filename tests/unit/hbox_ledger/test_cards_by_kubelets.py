@@ -174,7 +174,26 @@ def test_two_pods_on_one_card_and_another_number_of_cards_are_conflicts(world: W
     assert found.conflicts == ["the kubelet gave ml/q 2 cards, and its claim has 1 cards or parts of cards"]
 
 
-def test_parts_of_cards_are_left_where_they_are(world: World) -> None:
+def test_parts_of_one_card_move_to_the_cards_that_a_plain_plugin_gave(world: World) -> None:
+    """It does not divide cards, so that each pod has one; pods with whole cards are no longer in the way of their claims either."""
+    for pod in "pq":
+        world.commits(world.plan(f"plan-{pod}", (pod, "a", [CardSlice(0, 30, 1000)])))
+        world.outcome(pod, BindOutcome.BOUND, at="a")
+        world.see(world.fact(pod, "a"))
+    bound(world, "r", 1)
+    found = follow(world, reported(p="1", q="2", r="0"))
+    assert (found.conflicts, found.waits) == ([], False)
+    assert [cards(world, pod) for pod in "pqr"] == [[1], [2], [0]]
+    assert [(s.cores, s.memory_mib) for pod in "pqr" for s in world.claim(pod).slices] == [
+        (30, 1000),
+        (30, 1000),
+        (100, 40_960),
+    ]
+    assert follow(world, reported(p="1", q="2", r="0")).slices == {}
+
+
+def test_parts_that_a_plugin_takes_from_annotations_are_left_where_they_are(world: World) -> None:
+    world.state.know(A, replace(world.state.nodes[A], registered=("NVIDIA",)))
     world.commits(world.plan("plan-p", ("p", "a", [CardSlice(0, 30, 1000)])))
     world.outcome("p", BindOutcome.BOUND, at="a")
     assert follow(world, reported(p="2")).slices == {}

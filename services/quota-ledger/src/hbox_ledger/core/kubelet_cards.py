@@ -1,7 +1,8 @@
 """The cards that kubelets actually allocated to pods: the books follow them.
 
 Under a device plugin without HAMi's protocol the kubelet chooses the cards: a plan determines their number and only guesses their ids. node-agent publishes
-the allocation by device ids and pod uids; the claims of those pods are moved to these cards: voided, and entered again as found, as after a resize.
+the allocation by device ids and pod uids; the claims of those pods are moved to these cards: voided, and entered again as found, as after a resize. Such a
+plugin does not divide cards: pods that ask for parts have a card each, though the plan put them on one.
 
 A claim moves if no other claim holds its new cards, except claims that move as well: otherwise a card would be counted twice until the other pod's report
 arrives, and a plan could use capacity that does not exist. A lasting mismatch is reported as a conflict: two pods on one card, another number of cards, or a
@@ -66,7 +67,7 @@ def moves(state: LedgerState, devices: NodeDevices) -> Moves:
         claim = record.claim
         if claim.node != devices.node or sorted(s.card for s in claim.slices) == cards:
             continue
-        if len(claim.slices) != len(cards) or not all(s.whole for s in claim.slices):
+        if len(claim.slices) != len(cards) or not all(_follows(node, s) for s in claim.slices):
             found.conflicts.append(
                 f"the kubelet gave {_name(claim)} {len(cards)} cards, and its claim has {len(claim.slices)} cards or parts of cards"
             )
@@ -146,11 +147,19 @@ def _blocked(wanted: Mapping[ClaimId, list[CardId]], holders: Mapping[CardId, se
     return {id_: min(kept.intersection(cards)) for id_, cards in wanted.items() if kept.intersection(cards)}
 
 
+def _follows(node: NodeState, held: CardSlice) -> bool:
+    """Whether the kubelet's word counts for this slice: for whole cards; for parts only if no plugin registered the node's cards. A plugin that shares cards
+    registers them and takes a pod's cards from its annotations; any other plugin gives each pod cards of its own."""
+    return held.whole or not node.registered
+
+
 def _on(node: NodeState, held: CardSlice, id_: CardId) -> CardSlice:
-    """The slice moved to another card, of which it takes the whole."""
+    """The slice moved to another card: the whole of it, or the same part."""
     card = node.card(id_)
-    index, memory_mib = (-1, held.memory_mib) if card is None else (card.index, card.memory_mib)
-    return replace(held, index=index, card=id_, memory_mib=memory_mib)
+    if card is None:
+        return replace(held, index=-1, card=id_)
+    memory_mib = card.memory_mib if held.whole else min(held.memory_mib, card.memory_mib)
+    return replace(held, index=card.index, card=id_, memory_mib=memory_mib)
 
 
 def _name(claim: Claim) -> str:
