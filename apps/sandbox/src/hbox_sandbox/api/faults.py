@@ -31,7 +31,7 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """One fault. `message`: text of the error, instead of the default. `applied_status`: the write is applied, and the response is this error nevertheless;
     `watch_gone`: "http" or "stream". `watch_silent`: while the plan is in force, new and open watches stay open and send nothing, not even their end;
     `stale`: an API server serves the request whose watch cache is frozen at the revision of the plan's installation: consistent reads are current, watches
-    send nothing."""
+    send nothing; `by_name`: the report has the number of matches for each object, which needs no other effect."""
 
     verb: str = "*"
     resource: str = "*"
@@ -53,6 +53,7 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     watch_chunk: int = 0
     watch_silent: bool = False
     stale: bool = False
+    by_name: bool = False
 
     def takes(self, verb: str, resource: str, client: str, name: str = "") -> bool:
         there = self.verb in ("*", verb) and self.resource in ("*", resource) and self.name in ("", name)
@@ -79,6 +80,7 @@ class Faults:
         self._matched = [0] * len(plan.rules)
         self.fired = [0] * len(plan.rules)
         self.stale_at = revision
+        self.names: dict[str, int] = {}  #: matches of rules with `by_name`, by resource/name
 
     def load(self, text: bytes, *, revision: int = 0) -> None:
         """Install a plan given as JSON; 400 where it is none."""
@@ -96,7 +98,7 @@ class Faults:
         return any(rule.watch_silent and rule.takes("watch", resource, client) for rule in self.plan.rules)
 
     def report(self) -> bytes:
-        return msgspec.json.encode({"seed": self.plan.seed, "rules": self.plan.rules, "fired": self.fired})
+        return msgspec.json.encode({"seed": self.plan.seed, "rules": self.plan.rules, "fired": self.fired, "names": self.names})
 
     def draw(self, verb: str, resource: str, client: str = "", name: str = "") -> Rule | None:
         """What happens to this request: the rules that fire, as one; None for nothing."""
@@ -105,6 +107,8 @@ class Faults:
             if not rule.takes(verb, resource, client, name):
                 continue
             self._matched[at] += 1
+            if rule.by_name:
+                self.names[f"{resource}/{name}"] = self.names.get(f"{resource}/{name}", 0) + 1
             if self._matched[at] % rule.every or (rule.limit and self.fired[at] >= rule.limit):
                 continue
             if rule.probability < 1 and self._random.random() >= rule.probability:
