@@ -14,8 +14,12 @@
 //     nvmlInit_v2 * * hang                     a call that never comes back
 //     nvmlDeviceGetCount_v2 * * crash          one that ends its caller
 //     mig 1 * =0:0,2:4                         the card is divided: profile:start, as by nvmlDeviceCreateGpuInstanceWithPlacement
+//     event 3 8 =79                            an event of card 3, of type 8, an XID: of a line that is appended while a caller waits for events
+//
+// The file is read at nvmlInit_v2, and every 20 ms by nvmlEventSetWait_v2.
 #define NVML_NO_UNVERSIONED_FUNC_DEFS
 #include "nvml.h"
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,12 +89,26 @@ static nvmlReturn_t none(unsigned *n) { *n = 0; return NVML_SUCCESS; }
 
 static void divide(void);
 
-nvmlReturn_t nvmlInit_v2(void) {
+static void read_script(void) {
     const char *path = getenv("FAKE_NVML");
     FILE *file = path ? fopen(path, "r") : NULL;
     script[file ? fread(script, 1, sizeof script - 1, file) : 0] = 0;
-    if (file) fclose(file), divide();
+    if (file) fclose(file);
+}
+// A caller has the devices of all cards open, as files of the folder FAKE_DEVICES.
+static void open_devices(void) {
+    char path[512];
+    const char *folder = getenv("FAKE_DEVICES");
+    for (unsigned i = 0; folder && i < count(); i++) {
+        snprintf(path, sizeof path, "%s/nvidia%u", folder, i);
+        if (open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) < 0) return;
+    }
+}
+nvmlReturn_t nvmlInit_v2(void) {
+    read_script();
+    if (getenv("FAKE_NVML")) divide();
     ASKED(ANY, ANY);
+    open_devices();
     return NVML_SUCCESS;
 }
 nvmlReturn_t nvmlInitWithFlags(unsigned flags) { return nvmlInit_v2(); }
@@ -311,11 +329,58 @@ nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t d, unsigned *width) {
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t d, unsigned *n, nvmlProcessInfo_t *infos) { return none(n); }
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t d, unsigned *n, nvmlProcessInfo_t *infos) { return none(n); }
 
-nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t d, unsigned long long *e) { *e = 8; return NVML_SUCCESS; }
-nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *s) { s->handle = (void *)cards; return NVML_SUCCESS; }
-nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t s) { return NVML_SUCCESS; }
-nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t d, unsigned long long e, nvmlEventSet_t s) { return NVML_SUCCESS; }
-nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t s, nvmlEventData_t *e, unsigned ms) { usleep(ms * 1000); return NVML_ERROR_TIMEOUT; }
+// ---- events: each line `event CARD TYPE =DATA` that is appended to the file while its caller waits ------------------------------------------------------
+
+static unsigned long long registered[CARDS];
+static unsigned taken;
+
+// The line of an event that no call returned yet; `taken` counts those before it.
+static int next_event(unsigned *at, unsigned long long *type, unsigned long long *data) {
+    unsigned seen = 0;
+    for (const char *line = script; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+        if (sscanf(line, "event %u %llu =%llu", at, type, data) == 3 && seen++ == taken) return 1;
+    if (seen < taken) taken = seen;
+    return 0;
+}
+nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t d, unsigned long long *types) {
+    ASKED((int)card(d), ANY);
+    *types = (unsigned long long)ANSWER(0xFF9F);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set) {
+    unsigned at;
+    unsigned long long type, data;
+    ASKED(ANY, ANY);
+    memset(registered, 0, sizeof registered);
+    for (taken = 0; next_event(&at, &type, &data); taken++) {}
+    set->handle = (void *)cards;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set) { return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t d, unsigned long long types, nvmlEventSet_t set) {
+    ASKED((int)card(d), ANY);
+    registered[card(d)] |= types;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *found, unsigned ms) {
+    unsigned at;
+    unsigned long long type, data;
+    for (unsigned waited = 0;; waited += 20) {
+        if (getenv("FAKE_NVML")) read_script();
+        ASKED(ANY, ANY);
+        while (next_event(&at, &type, &data)) {
+            taken++;
+            if (at >= CARDS || !(registered[at] & type)) continue;
+            memset(found, 0, sizeof *found);
+            found->device.handle = (void *)(cards + at);
+            found->eventType = type, found->eventData = data;
+            found->gpuInstanceId = found->computeInstanceId = 0xFFFFFFFF;
+            return NVML_SUCCESS;
+        }
+        if (waited >= ms) return NVML_ERROR_TIMEOUT;
+        usleep(20000);
+    }
+}
 
 // ---- cards that are divided ------------------------------------------------------------------------------------------------------------------
 

@@ -295,6 +295,60 @@ def test_xids_of_the_exporter_on_two_cards_at_one_moment_count_as_those_of_the_k
     assert set(node.verdict().cards) == {GPU, OTHER}
 
 
+def test_an_xid_of_an_event_of_nvml_is_judged_as_one_of_the_kernel_log() -> None:
+    node, other = Node(), Node()
+    node.fact(Check.NVML_EVENTS, GPU, "79", kind="xid", code=79, pci="0000:18:00")
+    other.xid(79)
+    for each in (node, other):
+        each.after(30)
+    assert (node.only().kind, node.only().action, node.verdict()) == (other.only().kind, other.only().action, other.verdict())
+
+
+@pytest.mark.parametrize("event_first", [False, True])
+def test_one_xid_of_the_kernel_log_and_of_nvmls_events_is_one_record(event_first: bool) -> None:
+    """Also with details that only the log has: of XID 74 the registers decide, here bits that decide nothing."""
+    registers = ("0x1", *["0x0"] * 6)
+    node, without = Node(), Node()
+
+    def line(of: Node) -> None:
+        of.fact(Check.KERNEL_LOG, GPU, "74", kind="xid", code=74, pci="0000:18:00", link=3, registers=registers)
+
+    def event() -> None:
+        node.fact(Check.NVML_EVENTS, GPU, "74", kind="xid", code=74, pci="0000:18:00")
+
+    line(without)
+    if event_first:
+        event()
+        line(node)
+    else:
+        line(node)
+        event()
+    for one in (node, without):
+        one.after(30)
+    assert (node.open(), node.verdict()) == (without.open(), without.verdict())
+    (burst,) = node.engine.dump().nodes["n0"].bursts.values()
+    assert [record.get("registers") for record in burst.records] == [registers]
+
+
+def test_a_fault_of_a_program_that_both_report_counts_once() -> None:
+    node = Node()
+    node.fact(Check.NVML_EVENTS, GPU, "31", kind="xid", code=31, pci="0000:18:00")
+    node.fact(Check.KERNEL_LOG, GPU, "31", kind="xid", code=31, pci="0000:18:00", pid=4711)
+    node.fact(Check.NVML_EVENTS, GPU, "31", kind="xid", code=31, pci="0000:18:00", count=2)
+    assert [fault.pid for fault in node.engine.dump().nodes["n0"].faults] == [4711]
+
+
+@pytest.mark.parametrize("code", ["154", "event", "events", "lost"])
+def test_an_event_of_nvml_whose_meaning_is_in_its_state_decides_nothing(code: str) -> None:
+    node = Node()
+    if code == "154":
+        node.fact(Check.NVML_EVENTS, GPU, code, kind="xid", code=154, pci="0000:18:00")
+    else:
+        node.fact(Check.NVML_EVENTS, GPU, code, type=0x8000, state="waiting", count=1)
+    node.after(30)
+    assert (node.open(), node.verdict().node, node.verdict().cards) == ([], True, ())
+
+
 def test_an_incomplete_answer_of_nvml_takes_no_lost_card_back_and_ends_that_nvml_does_not_start() -> None:
     node = Node()
     inventory = ("GPU-a", "GPU-b")

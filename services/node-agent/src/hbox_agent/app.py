@@ -22,13 +22,24 @@ from hbox_common.model.nodenuma import MAX_PROBLEMS, redirecting
 from hbox_common.runtime import Health, connected
 
 from . import metrics
+from .adapters.eventprocess import EventProcess
 from .adapters.exporter import Exporter
 from .adapters.host import read_machine, read_ports
 from .adapters.kernellog import KernelRecords
 from .adapters.kubelet import Kubelet, Stamp
 from .adapters.nvml import Answer, Nvml, NvmlFile
-from .adapters.readers import DcgmReader, Inventory, KernelLogReader, NvmlReader, NvmlSource, PortsReader, UnitsReader
+from .adapters.readers import (
+    DcgmReader,
+    EventsReader,
+    Inventory,
+    KernelLogReader,
+    NvmlReader,
+    NvmlSource,
+    PortsReader,
+    UnitsReader,
+)
 from .core import Publication, nvml_of
+from .core.nvmlevents import Pairing
 from .core.reports import Observation
 from .health import HealthWatch, boot_id_of
 from .settings import AgentSettings, ReaderMode, ReaderRule
@@ -44,6 +55,8 @@ MACHINE_S = 300.0
 PORTS_S = 15.0
 #: Seconds between two looks at the kernel log, at units and modules, and at the link to the kubelet.
 LOG_S, EMULATED_LOG_S, UNITS_S, LINKS_S = 0.25, 0.5, 15.0, 5.0
+#: Between two looks at the process that waits for NVML's events; an event is read at once.
+EVENTS_S = 0.5
 #: DCGM's exporter collects its values every 30 s.
 DCGM_S = 30.0
 #: Seconds after which a call of a reader of health counts as hanging; NVML has `nvml_timeout_s` in addition.
@@ -194,26 +207,45 @@ class NodeWatch:
         if settings.nvml or emulated:
             on.add(Check.NVML)
             self._inventory.cards_known = False
-        read_nvml = watch.add(
-            Check.NVML,
-            NvmlReader(nvml, self._inventory, cards=watch.reports.cards, on_answer=self._on_nvml),
-            self._rule(Check.NVML, on, settings.nvml_poll_s),
-        )
         if settings.kernel_log or emulated:
             on.add(Check.KERNEL_LOG)
-        records = KernelRecords(self._host / KERNEL_LOG, emulated=emulated)
-        log_reader = KernelLogReader(records, self._inventory, seq=watch.reports.log_seq, on_gap=read_nvml.due.set)
         log_rule = self._rule(Check.KERNEL_LOG, on, EMULATED_LOG_S if emulated else LOG_S)
+        pairing = Pairing(log=log_rule.mode is ReaderMode.ON)
+        if settings.nvml_events and not emulated:
+            on.add(Check.NVML_EVENTS)
+        events_due = asyncio.Event()
+        events_rule = self._rule(Check.NVML_EVENTS, on, EVENTS_S)
+        process = EventProcess(library=settings.nvml_library, start_s=settings.nvml_timeout_s, on_line=events_due.set)
+        read_nvml = watch.add(
+            Check.NVML,
+            NvmlReader(
+                nvml, self._inventory, cards=watch.reports.cards, on_answer=self._on_nvml, is_released=lambda: process.released
+            ),
+            self._rule(Check.NVML, on, settings.nvml_poll_s),
+        )
+        events = EventsReader(process, pairing, on_change=read_nvml.due.set)
+        watch.add(Check.NVML_EVENTS, events, events_rule, due=events_due)
+        records = KernelRecords(self._host / KERNEL_LOG, emulated=emulated)
+        log_reader = KernelLogReader(
+            records,
+            self._inventory,
+            seq=watch.reports.log_seq,
+            on_gap=read_nvml.due.set,
+            on_records=lambda found: pairing.lines(found, monotonic_s()),
+        )
         watch.add(Check.KERNEL_LOG, log_reader, log_rule)
         watch.add(Check.PORTS, PortsReader(self._host, self._inventory), self._rule(Check.PORTS, on, PORTS_S))
         if settings.dcgm_url and not emulated:
             on.add(Check.DCGM)
-        without_log = log_rule.mode is not ReaderMode.ON
-        dcgm = DcgmReader(Exporter(settings.dcgm_url), self._inventory, cards=watch.reports.cards, xids=without_log)
+        without_xids = ReaderMode.ON not in (log_rule.mode, events_rule.mode)
+        dcgm = DcgmReader(Exporter(settings.dcgm_url), self._inventory, cards=watch.reports.cards, xids=without_xids)
         watch.add(Check.DCGM, dcgm, self._rule(Check.DCGM, on, DCGM_S))
         watch.add(Check.UNITS, UnitsReader(self._host, self._inventory), self._rule(Check.UNITS, on, UNITS_S))
         watch.add(Check.LINKS, self, self._rule(Check.LINKS, on, LINKS_S))
-        await watch.run()
+        try:
+            await watch.run()
+        finally:
+            await events.close()
 
     def _rule(self, check: Check, on: Set[Check], every_s: float) -> ReaderRule:
         rule = self._settings.readers.get(check, ReaderRule()) if check in on else ReaderRule(mode=ReaderMode.OFF)

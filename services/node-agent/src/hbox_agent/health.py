@@ -16,7 +16,7 @@ from hbox_common.model import NodeName
 
 from . import metrics
 from .adapters.host import bytes_of
-from .adapters.readers import KernelLogReader, Reader
+from .adapters.readers import EventsReader, KernelLogReader, Reader
 from .core.reports import Observation, Reports
 from .settings import ReaderMode, ReaderRule
 
@@ -84,8 +84,8 @@ class HealthWatch:
                 self._node, self._boot_id, self._agent, seq=last.last_seq, log_seq=last.log_seq, cards=last.cards
             )
 
-    def add(self, check: Check, reader: Reader, rule: ReaderRule) -> Schedule:
-        schedule = Schedule(check, rule, asyncio.Event())
+    def add(self, check: Check, reader: Reader, rule: ReaderRule, *, due: asyncio.Event | None = None) -> Schedule:
+        schedule = Schedule(check, rule, due or asyncio.Event())
         if rule.mode is not ReaderMode.OFF:
             self._readers.append((schedule, reader))
         if rule.mode is ReaderMode.REPORT_ONLY:
@@ -113,6 +113,7 @@ class HealthWatch:
             why = ""
             try:
                 observed = await self._answer(check, reader, rule.deadline_s)
+                why = reader.problem if isinstance(reader, EventsReader) else ""
             except (HBoxError, OSError) as e:
                 why = str(e)
             if why != problem:

@@ -12,3 +12,9 @@ NVML = counter("agent_nvml_reads", "NVML readings, by outcome", ["outcome"])
 FACTS = counter("agent_facts", "Observations of health, changed or not, by check", ["check"])
 REPORTS = counter("agent_reports", "Reports published about nodes' health")
 HANGS = counter("agent_reader_hangs", "Calls of a reader of health that did not return by their deadline, by check", ["check"])
+NVML_EVENTS = counter(
+    "agent_nvml_events", "Events of NVML: published, paired with a kernel record, dropped, garbage", ["outcome"]
+)
+NVML_EVENT_ENDS = counter(
+    "agent_nvml_event_process_ends", "Ends of the process that waits for NVML's events, by reason", ["reason"]
+)

@@ -74,6 +74,10 @@ class AgentSettings(Settings):
         description="Seconds without an answer after which the agent publishes that NVML does not answer. Without persistence "
         "mode each card takes seconds.",
     )
+    nvml_events: bool = Field(
+        False,
+        description="true = wait for NVML's events, too, in a process that has all cards open; node-remedy ends it before it resets a card.",
+    )
     dcgm_url: str = Field(
         "",
         pattern=r"^(https?://.+)?$",
@@ -86,7 +90,7 @@ class AgentSettings(Settings):
     )
     readers: dict[Check, ReaderRule] = Field(
         {},
-        description="Readers of health by check (kernel-log, nvml, ports, dcgm, units, links): mode (on, report-only, off), every_s, "
+        description="Readers of health by check (kernel-log, nvml, nvml-events, ports, dcgm, units, links): mode (on, report-only, off), every_s, "
         'deadline_s; for example {"ports": {"mode": "report-only", "every_s": 60}}.',
     )
 

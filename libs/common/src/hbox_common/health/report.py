@@ -9,6 +9,10 @@ An event (a kernel record) is one fact. A state (a card, a port, a unit) is a fa
 | kernel-log | node | `gap` | `from`, `to`: sequence numbers of lost records; an NVML reading follows |
 | nvml | `gpu:<uuid>` | `card` | state of the card, with `pci`, `index` |
 | nvml | node | `cards` | `init`: NVML's code, `count`, `listed`, `inventory`: uuids of the boot, `driver`, `problem`, `asking` |
+| nvml-events | `gpu:<uuid>` | number of an XID | an event: `kind`, `code`, `pci`, `gi`, `ci` (MIG); only if the kernel log has no line of it |
+| nvml-events | `gpu:<uuid>` | `event` | an event that is no XID: `type` (NVML's bit), `data`; NVML is read at once, and its state decides |
+| nvml-events | node | `events` | `state`: `waiting`, `released`, `unsupported`; `cards` whose events are received, `refused`: those that support none |
+| nvml-events | node | `lost` | `count`: events that the agent dropped; NVML is read at once |
 | ports | `rail:<HCA>` | `port` | state of the port, with `pci`; `best_gbps`: highest rate on the node; `growth`: of error counters in `growth_s` |
 | dcgm | `gpu:<uuid>` | `card` | what DCGM's exporter shows of the card (`dcgm.card_states`) |
 | dcgm | `gpu:<uuid>` | number of an XID | an event: `kind`, `code`, `pci`; only if the kernel log is not read |
@@ -44,6 +48,7 @@ NODE = "node"
 class Check(StrEnum):
     KERNEL_LOG = "kernel-log"
     NVML = "nvml"
+    NVML_EVENTS = "nvml-events"
     PORTS = "ports"
     DCGM = "dcgm"
     UNITS = "units"

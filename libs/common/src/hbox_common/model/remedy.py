@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+#: Program name of node-agent's process that waits for NVML's events: it has all cards open, and node-remedy ends it by SIGTERM before it resets one.
+NVML_EVENTS = "hbox-nvml-events"
+
 
 class Verb(StrEnum):
     RESET = "reset"

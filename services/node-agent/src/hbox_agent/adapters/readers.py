@@ -17,8 +17,11 @@ from hbox_common.health.report import MOST_ITEMS, NODE, TEXT_BYTES, Check
 from hbox_common.model.bounds import ID_BYTES, sanitized
 from hbox_common.model.nodenuma import PciDevice
 
+from .. import metrics
 from ..core.kernelfacts import observations
+from ..core.nvmlevents import Pairing
 from ..core.reports import Observation
+from .eventprocess import EventProcess, State
 from .host import read_counters
 from .kernellog import MADE, KernelRecords
 from .nvml import Answer
@@ -29,6 +32,8 @@ _AT_ONCE = 500
 _CARDS_S = 30.0
 #: Seconds between two verifications of the cards' InfoROMs, which reads flash memory.
 _INFOROM_S = 3600.0
+#: Seconds between two readings of NVML that events demand.
+READ_S = 5.0
 
 
 class Reader(Protocol):
@@ -53,10 +58,19 @@ class Inventory:
 
 
 class KernelLogReader:
-    """`seq`: of the last record whose facts are published; earlier ones are skipped. `on_gap` is called if records were lost."""
+    """`seq`: of the last record whose facts are published; earlier ones are skipped. `on_gap` is called if records were lost, `on_records` with those that
+    were read, also with none."""
 
-    def __init__(self, records: KernelRecords, inventory: Inventory, *, seq: int, on_gap: Callable[[], None]) -> None:
-        self._records, self._inventory, self._on_gap = records, inventory, on_gap
+    def __init__(
+        self,
+        records: KernelRecords,
+        inventory: Inventory,
+        *,
+        seq: int,
+        on_gap: Callable[[], None],
+        on_records: Callable[[Sequence[Record]], None] = lambda _: None,
+    ) -> None:
+        self._records, self._inventory, self._on_gap, self._on_records = records, inventory, on_gap, on_records
         self._log = KernelLog()
         self._published = self.seq = seq
         self._waits_until = monotonic_s() + _CARDS_S
@@ -78,6 +92,7 @@ class KernelLogReader:
             if place % _AT_ONCE == 0:
                 await asyncio.sleep(0)
         found += self._log.flush()
+        self._on_records(found)
         if not found:
             return ()
         if any(record.get("kind") == "records-lost" for record in found):
@@ -101,16 +116,25 @@ class NvmlSource(Protocol):
 
 class NvmlReader:
     """States of cards. A card that is listed no more, or that states no uuid, is in `inventory` and not in `listed`. `cards`: NVML's last index of each card of
-    this boot by uuid, -1 of one that is listed no more; the reader changes it."""
+    this boot by uuid, -1 of one that is listed no more; the reader changes it. While `is_released`, NVML is not read: a card is to be reset."""
 
     def __init__(
-        self, nvml: NvmlSource, inventory: Inventory, *, cards: dict[str, int], on_answer: Callable[[Answer], None]
+        self,
+        nvml: NvmlSource,
+        inventory: Inventory,
+        *,
+        cards: dict[str, int],
+        on_answer: Callable[[Answer], None],
+        is_released: Callable[[], bool] = lambda: False,
     ) -> None:
         self._nvml, self._inventory, self._cards, self._on_answer = nvml, inventory, cards, on_answer
+        self._is_released = is_released
         self._inforom_at = -_INFOROM_S
         self._inforom: dict[str, object] = {}
 
     async def read(self) -> Sequence[Observation]:
+        if self._is_released():
+            return ()
         verify = monotonic_s() - self._inforom_at >= _INFOROM_S
         answer = await self._nvml.ask(inforom=verify)
         self._inventory.cards_known = True
@@ -145,6 +169,56 @@ class NvmlReader:
             del self._cards[uuid]
         value = {**node, "inventory": sorted(self._cards)}
         return [Observation(Check.NVML, NODE, "cards", value, node.get("problem", "")), *found]
+
+
+class EventsReader:
+    """Events of NVML that the kernel log does not have. `on_change`: called, at most every READ_S, when an event shows that NVML's state of a card changed."""
+
+    def __init__(self, process: EventProcess, pairing: Pairing, *, on_change: Callable[[], None]) -> None:
+        self._process, self._pairing, self._on_change = process, pairing, on_change
+        self._changed = False
+        self._changed_at = -READ_S
+
+    async def read(self) -> Sequence[Observation]:
+        process, pairing = self._process, self._pairing
+        await process.advance()
+        now = monotonic_s()
+        events, dropped = process.taken()
+        for event in events:
+            pairing.add(event, now)
+        self._changed = self._changed or dropped > 0 or any(event.about_state for event in events)
+        if self._changed and now - self._changed_at >= READ_S:
+            self._changed, self._changed_at = False, now
+            self._on_change()
+        paired = pairing.paired
+        due = pairing.due(now)
+        metrics.NVML_EVENTS.labels("paired").inc(pairing.paired - paired)
+        metrics.NVML_EVENTS.labels("published").inc(len(due))
+        found = [event.observation(wall_s() - (now - at)) for at, event in due]
+        if dropped:
+            text = f"the agent dropped {dropped} events of NVML"
+            found.append(Observation(Check.NVML_EVENTS, NODE, "lost", {"count": dropped}, text, event=True))
+        if process.state in _STATES:
+            value = {"state": _STATES[process.state], "cards": process.cards, "refused": process.refused}
+            found.append(Observation(Check.NVML_EVENTS, NODE, "events", value))
+        return [*found, *self._hangs()]
+
+    def _hangs(self) -> Sequence[Observation]:
+        value = {"reader": Check.NVML_EVENTS.value, "since": round(self._process.hangs_since, 1)}
+        text = self._process.problem if self._process.hangs_since else ""
+        return [Observation(Check.AGENT, NODE, f"hangs:{Check.NVML_EVENTS}", value, text)]
+
+    @property
+    def problem(self) -> str:
+        """Why no events are received."""
+        return self._process.problem
+
+    async def close(self) -> None:
+        await self._process.close()
+
+
+#: What is published of the process; else its last state stays in force.
+_STATES = {State.READY: "waiting", State.RELEASED: "released", State.UNSUPPORTED: "unsupported"}
 
 
 class PortsReader:

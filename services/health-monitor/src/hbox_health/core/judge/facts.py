@@ -52,7 +52,9 @@ def found(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found 
     match fact.check, fact.code:
         case Check.KERNEL_LOG, _:
             return _kernel(event, node, rules, now)
-        case Check.DCGM, code if code.isdigit():  # an XID without its line
+        case Check.NVML_EVENTS, "154":  # NVML's field 230, which is read at once, states the action
+            return None
+        case ((Check.DCGM | Check.NVML_EVENTS), code) if code.isdigit():  # an XID without its line
             return _kernel(event, node, rules, now)
         case Check.PORTS, _:
             leaf = fact.value.get("leaf") or node.unit
@@ -132,6 +134,8 @@ def _major(driver: Any) -> int | None:
 def _kernel(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found | None:
     fact, record = event.fact, dict(event.fact.value)
     identity = f"{record['seq']}" if "seq" in record else f"{fact.at}|{fact.entity}|{fact.text}"
+    if fact.check == Check.NVML_EVENTS:
+        identity = f"{fact.check}|{identity}"
     if identity in node.records:
         return None
     card = card_of(record) or ""
@@ -140,7 +144,14 @@ def _kernel(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Foun
     burst = node.bursts.get(key)
     if burst is None or len(burst.records) >= MOST_BURST:
         burst = node.bursts[key] = Burst(now, now)
+    source = f"{Check.KERNEL_LOG if fact.check == Check.NVML_EVENTS else fact.check}|{key}|{burst.begun}"
     burst.last = now
+    if fact.check == Check.NVML_EVENTS:
+        record["event"] = True
+        if any(_is_same(one, record) for one in burst.records):
+            return None
+    elif any(one.get("event") and _is_same(one, record) for one in burst.records):  # its line has details that an event lacks
+        _forget_event(node, burst, fact, record, source)
     burst.records.append({**record, "at": now})
     uuids = {card: fact.entity.removeprefix("gpu:")} if fact.entity.startswith("gpu:") and card else {}
     judgement = judge(burst.records, rules, Context(rules.profile(box_of(node.labels)), node.driver, uuids))
@@ -158,12 +169,33 @@ def _kernel(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Foun
         event.node,
         event.boot_id,
         findings,
-        source=f"{fact.check}|{key}|{burst.begun}",
+        source=source,
         record=identity,
         wait_s=_wait(burst, rules, node.driver),
         pid=_number(record.get("pid")),
         earlier_boot=bool(record.get("previous_boot")),
     )
+
+
+def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return (one.get("kind"), one.get("code")) == (other.get("kind"), other.get("code"))
+
+
+def _forget_event(node: NodeMemory, burst: Burst, fact: Fact, record: Mapping[str, Any], source: str) -> None:
+    """What was judged of an event of NVML before its line in the kernel log came."""
+    burst.records = [one for one in burst.records if not (one.get("event") and _is_same(one, record))]
+    seen = fact.entity, fact.code
+    node.faults = [
+        fault
+        for fault in node.faults
+        if fault.at < burst.begun or fault.pid is not None or (fault.finding.entity, fault.finding.code) != seen
+    ]
+    for incident in node.open.values():
+        incident.reasons = {
+            code: reason
+            for code, reason in incident.reasons.items()
+            if reason.source != source or (reason.finding.entity, reason.finding.code) != seen
+        }
 
 
 def _of_instance(finding: Finding, entity: str) -> Finding:
