@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hbox_common.model.remedy import Decision, Outcome, Verb
+from hbox_common.model.remedy import NVML_EVENTS, Decision, Outcome, Verb
 
 from ...waiting import until
 from .remedy_world import CARD, DRIVER, MODES, NODE, PCI, UUID, RemedyWorld, decision
@@ -25,6 +25,15 @@ async def test_a_reset_switches_persistence_off_and_on_again(world: RemedyWorld)
         assert (end.node, end.boot_id, end.decision, end.outcome) == (NODE, "b1", asked, Outcome.DONE)
         assert world.changes == OFF_ON
         assert [one.outcome for one in await world.observed()] == [Outcome.BEGUN, Outcome.DONE]
+
+
+async def test_the_agents_process_that_waits_for_events_is_ended_before_a_reset_without_a_setting(world: RemedyWorld) -> None:
+    asked = decision(Verb.RESET, CARD)
+    async with world.real_process(NVML_EVENTS, opened="/dev/nvidia2") as events, world.remedy(ON):
+        await world.decides(asked)
+        assert (await world.ended(asked)).outcome is Outcome.DONE
+        assert events.returncode == -15
+    assert world.changes == OFF_ON
 
 
 async def test_a_repeated_decision_is_executed_once(world: RemedyWorld) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import Unavailable
-from hbox_common.model.remedy import Decision, Verb
+from hbox_common.model.remedy import NVML_EVENTS, Decision, Verb
 
 from .adapters.commands import Commands, Result
 from .adapters.deadline import within
@@ -100,11 +100,8 @@ class Verbs:
         until = monotonic_s() + HOLDERS_S
         while True:
             holders = await within(partial(self._machine.holders, card))
-            ours = [
-                one
-                for one in holders
-                if one.unit in self._settings.stopped_units or one.program in self._settings.stopped_programs
-            ]
+            stopped = {NVML_EVENTS, *self._settings.stopped_programs}
+            ours = [one for one in holders if one.unit in self._settings.stopped_units or one.program in stopped]
             others = [one for one in holders if one not in ours]
             if not others or monotonic_s() >= until:
                 return others, ours
