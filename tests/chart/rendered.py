@@ -67,6 +67,7 @@ MATRIX: Mapping[str, Sequence[str]] = {
         "services.node-agent.nvml.enabled=true",
         "services.node-agent.nvml.runtimeClassName=nvidia",
         "services.node-agent.nvml.folder=/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
+        "services.node-agent.nvml.events=true",
     ),
     "admission": (
         "admission.webhook.enabled=true",

@@ -251,7 +251,9 @@ def test_agents_see_nvidias_cards_only_where_that_is_said() -> None:
     assert {"name": "nvml", "mountPath": "/host/nvml", "readOnly": True} in container["volumeMounts"]
     [settings] = [one for one in of("NVML", "ConfigMap") if one["metadata"]["name"] == "hbox-settings"]
     said = yaml.safe_load(settings["data"]["hbox.yaml"])["node-agent"]
-    assert (said["nvml"], said["nvml_library"]) == (True, "/host/nvml")
+    assert (said["nvml"], said["nvml_library"], said["nvml_events"]) == (True, "/host/nvml", True)
+    [settings] = [one for one in of("kernel log", "ConfigMap") if one["metadata"]["name"] == "hbox-settings"]
+    assert "nvml_events" not in yaml.safe_load(settings["data"]["hbox.yaml"])["node-agent"]
 
 
 def test_agents_get_a_capability_only_where_they_read_the_kernels_log() -> None:

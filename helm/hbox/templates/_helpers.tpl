@@ -159,7 +159,7 @@ imagePullSecrets:
 {{- if .Values.deviceConfig }}{{ $_ := set $all "device_config" "/etc/hbox/devices/device-config.yaml" }}{{ end -}}
 {{- range $name, $service := .Values.services -}}
 {{- $own := deepCopy (default dict $service.settings) -}}
-{{- if eq $name "node-agent" }}{{ $_ := set $own "kubelet_root" $service.kubeletRoot }}{{ if $service.kubeletConfig }}{{ $_ := set $own "kubelet_config" "/host/kubelet-config/config.yaml" }}{{ end }}{{ $nvml := default dict $service.nvml }}{{ if $nvml.enabled }}{{ $_ := set $own "nvml" true }}{{ if $nvml.folder }}{{ $_ := set $own "nvml_library" "/host/nvml" }}{{ end }}{{ end }}{{ if (default dict $service.kernelLog).enabled }}{{ $_ := set $own "kernel_log" true }}{{ end }}{{ end -}}
+{{- if eq $name "node-agent" }}{{ $_ := set $own "kubelet_root" $service.kubeletRoot }}{{ if $service.kubeletConfig }}{{ $_ := set $own "kubelet_config" "/host/kubelet-config/config.yaml" }}{{ end }}{{ $nvml := default dict $service.nvml }}{{ if $nvml.enabled }}{{ $_ := set $own "nvml" true }}{{ if $nvml.folder }}{{ $_ := set $own "nvml_library" "/host/nvml" }}{{ end }}{{ if $nvml.events }}{{ $_ := set $own "nvml_events" true }}{{ end }}{{ end }}{{ if (default dict $service.kernelLog).enabled }}{{ $_ := set $own "kernel_log" true }}{{ end }}{{ end -}}
 {{- if and (eq $name "node-remedy") $service.enabled }}{{ $_ := set $own "enter" (list "nsenter" "--target" "1" "--mount" "--uts" "--ipc" "--net" "--") }}{{ end -}}
 {{- $remedy := index $.Values.services "node-remedy" -}}
 {{- if and (eq $name "health-monitor") $remedy.enabled (not (hasKey $own "remedies")) }}{{ $_ := set $own "remedies" (include "hbox.verbs" $remedy) }}{{ end -}}

@@ -87,6 +87,7 @@ DECIDED = frozenset(
         "kubelet_config",
         "nvml",
         "nvml_library",
+        "nvml_events",
         "kernel_log",
         "host_root",
         "state",
@@ -169,6 +170,10 @@ def _service(name: str) -> dict[str, Any]:
                 **_STRING,
                 "pattern": "^(/.+)?$",
                 "description": "of each node: the folder of NVML's library; empty: the runtime brings it",
+            },
+            events={
+                **_BOOLEAN,
+                "description": "wait for NVML's events, too: a process has all cards open, which node-remedy ends before it resets one",
             },
         ),
         "kernelLog": _closed("the kernel's log, read by the agent with CAP_SYSLOG", enabled=_BOOLEAN),
