@@ -40,6 +40,7 @@ ASKED_FOR = (
     "health",
     "health-log",
     "health-day",
+    "health-reports",
     "why",
 )  #: take minutes, and the first programs that are not everywhere
 

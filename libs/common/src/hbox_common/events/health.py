@@ -1,6 +1,8 @@
 """Health of nodes: facts in the order in which each node's agent read them (HBOX_REPORTS), judgements of them (HBOX_INCIDENTS), and what follows."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import WrapValidator
 
 from hbox_common.health.report import Fact
 from hbox_common.model import CardId, JobId, NodeName
@@ -9,6 +11,7 @@ from hbox_common.model.remedy import Decision, Outcome
 from hbox_common.model.sickhardware import SickPolicy
 
 from .base import About, Event, Stream, register
+from .quickfacts import fact_of
 
 HEARTBEAT_LASTS_S = 60
 
@@ -22,7 +25,7 @@ class HealthReport(Event):
     node: NodeName
     boot_id: str  #: of the node's kernel; a reader discards facts of earlier boots
     agent: str  #: id of the agent's process; another one after each start
-    facts: tuple[Fact, ...]
+    facts: tuple[Annotated[Fact, WrapValidator(fact_of)], ...]
     report_only: tuple[str, ...] = ()  #: checks whose facts are recorded and cause no action
     log_seq: int = -1  #: of the last kernel record whose facts are published; a restarted agent continues after it
     cards: dict[

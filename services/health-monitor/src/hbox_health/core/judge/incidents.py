@@ -52,6 +52,7 @@ from .plugins import keep_pods, record_kubelet_choice, review_plugin
 from .remedies import act, remedied, validated
 from .sharing import faults, review_cluster
 from .standing import advance, flaps, refused, release_held, silence
+from .unchanged import Unchanged
 from .work import NODE, NODE_FAULT, Site, Work, key_of, of_entity, repaired
 
 #: Judges one fact of a node (`facts.Assessor`).
@@ -67,6 +68,7 @@ class Incidents:
         memory.breaker.limits = policies.limits
         self.work = Work(policies, memory, dirty=dict.fromkeys(["", *memory.nodes]))
         self.assess = assess
+        self._unchanged = Unchanged()
         self.stale = 0  #: reports of an earlier boot, which were ignored
         self._heap: list[tuple[float, str]] = []
         self._due: dict[str, float] = {}
@@ -86,8 +88,9 @@ class Incidents:
         return self.work.memory
 
     def use(self, policies: Policies) -> None:
-        """Other policies from the next step on."""
+        """Other policies, and other rules of `assess`, from the next step on."""
         self.work.policies = policies
+        self._unchanged.forget_all()
         self.work.memory.breaker.limits = policies.limits
         self.work.dirty |= {"": None, **{name: None for name, node in self.work.memory.nodes.items() if node.open}}
 
@@ -198,6 +201,7 @@ class Incidents:
     def _gone(self, name: NodeName) -> None:
         memory = self.work.memory
         node = memory.nodes.pop(name, None)
+        self._unchanged.forget(name)
         for incident in node.open.values() if node is not None else ():
             self.work.close(name, incident, "the node is gone")
         memory.breaker.gone(name)
@@ -222,11 +226,14 @@ class Incidents:
         if not self._same_boot(site, event.boot_id) or event.fact.seq <= node.seq:
             return
         node.seq = event.fact.seq
+        if self._unchanged.means_nothing(site.name, node, event.fact):
+            return
         if count(node, event.fact, site.now):
             self.work.changed.add(site.name)
             if node.accepted is None or any(incident.state is IncidentState.VALIDATING for incident in node.open.values()):
                 self.work.dirty[site.name] = None
         found = self.assess(event, node, site.now)
+        self._unchanged.note(site.name, node, event.fact, findings=found is not None and bool(found.findings))
         if found is None:
             return
         if found.findings or node.held or any(r.source == found.source for i in node.open.values() for r in i.reasons.values()):
@@ -249,6 +256,7 @@ class Incidents:
         known = (node.cards, node.unit, node.labels, node.parents, node.refused, node.offered, node.unschedulable, node.ours)
         if seen == known and bool(event.cards) is (site.name in breaker.nodes):
             return False
+        self._unchanged.forget(site.name)
         by_hand = node.unschedulable and node.ours and not event.unschedulable and not node.asked
         node.cards, node.unit, node.labels, node.parents = list(event.cards), event.unit, event.labels, event.parents
         node.refused, node.offered = list(event.refused), None if event.offered is None else list(event.offered)
@@ -291,6 +299,7 @@ class Incidents:
         if node.boot_id:
             node.earlier_boots = [*node.earlier_boots, node.boot_id][-MOST_BOOTS:]
             self._booted(site)
+        self._unchanged.forget(site.name)
         node.boot_id, node.seq = boot_id, 0
         self.work.dirty[site.name] = None
         return True
