@@ -168,6 +168,7 @@ class HealthMonitor:
             else:
                 assert isinstance(event, HealthVerdict)
                 self._step(VerdictHeard(event.verdict))
+                self._judging.verdict_seen(event.verdict)
 
     async def _judge(self) -> None:
         await self._read.wait()

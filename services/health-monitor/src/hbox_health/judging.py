@@ -14,7 +14,7 @@ from hbox_common.bus import Delivery
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Conflict, Unavailable
 from hbox_common.events import DeviceErrorSeen, HealthEvictionAsked, HealthReport, RemediesDecided, token_of
-from hbox_common.model import CardId, Claim, Incident, IncidentState, JobId, NodeName, NodeState
+from hbox_common.model import CardId, Claim, Incident, IncidentState, JobId, NodeName, NodeState, Verdict
 from hbox_common.model.claim import KUBELET_GAVE
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.healthorder import HealthOrder
@@ -34,15 +34,19 @@ from .core.judge.happenings import (
     FactSeen,
     IncidentChanged,
     JobsSeen,
+    Measured,
     NodeSeen,
     PodOnCards,
     TellOwner,
     Tick,
     VerdictChanged,
+    VerdictSeen,
 )
+from .core.judge.happenings import Scopes as Seen
 from .core.judge.incidents import Incidents
 from .core.judge.memory import Memory, NodeMemory
 from .core.judge.rules import Rules
+from .core.judge.timing import lost_cards
 from .remedying import Remedying, results
 
 log = logging.getLogger(__name__)
@@ -87,6 +91,7 @@ class Judging:
         self._notices: list[DeviceErrorSeen] = []  #: not stored yet
         self._logged: dict[str, tuple[IncidentState, str]] = {}  #: of open incidents, in the log
         self.taken_over = asyncio.Event()  #: another process leads
+        self._lost = metrics.LostCards()
         self._flushing, self._wake = asyncio.Lock(), asyncio.Event()
 
     @property
@@ -120,6 +125,13 @@ class Judging:
                 self._without_pods([state.name])
         else:
             self._first[state.name] = state
+
+    def verdict_seen(self, verdict: Verdict) -> None:
+        """A verdict as the scheduler and the ledger receive it."""
+        if self._synced:
+            rails = tuple(f"rail:{name}" for name in verdict.rails_off)
+            scopes = Seen(verdict.cards, rails, verdict.multi_gpu, verdict.multi_node, verdict.healthy, verdict.incidents)
+            self._step(VerdictSeen(verdict.node, scopes))
 
     def note(self, asked: HealthEvictionAsked | RemediesDecided) -> None:
         """A request or decision that was in the stream at the start."""
@@ -234,6 +246,7 @@ class Judging:
             try:
                 await self.flush()
                 self._remedying.renew(self._engine.dump().nodes)
+                self._lost.count(lost_cards(self._engine.dump()), monotonic_s())
                 if monotonic_s() >= forget_at:
                     await self._store.forget(before=wall_s() - KEPT_S)
                     forget_at = monotonic_s() + FORGET_EVERY_S
@@ -287,6 +300,8 @@ class Judging:
                 case IncidentChanged(incident):
                     self._outbox.incident(incident)
                     self._log(incident)
+                case Measured(step, family, seconds):
+                    metrics.measured(step, family, seconds)
                 case _:
                     pass  # notices are in `_notices`, cordons follow from the verdicts (core/monitor.py), evictions from `wanted`, remedies from the memory
         for node in dict.fromkeys(effect.node for effect in effects if isinstance(effect, VerdictChanged)):
@@ -299,6 +314,8 @@ class Judging:
     def _log(self, incident: Incident) -> None:
         """Log what changed: more evidence for the same is published only."""
         known, now = self._logged.pop(incident.id, None), (incident.state, incident.why)
+        if known is None or known[0] is not incident.state:
+            metrics.entered(incident)
         closed = incident.state is IncidentState.CLOSED
         if not closed:
             self._logged[incident.id] = now
@@ -353,6 +370,7 @@ class Judging:
     def _count(self) -> None:
         metrics.count_incidents(self._open())
         metrics.WAITING.set(len(self._engine.dump().breaker.queue))
+        self._lost.count(lost_cards(self._engine.dump()), monotonic_s())
 
 
 def _notice(seen: TellOwner) -> DeviceErrorSeen:

@@ -55,6 +55,7 @@ class Found:
     pid: int | None = None
     group: str = ""  #: what this and other nodes' findings have in common: the leaf of a port, the rail of a unit
     earlier_boot: bool = False  #: the record states that it is about the boot before
+    read_at: float | None = None  #: when the agent read it, by its clock; decides nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,27 @@ class Maintenance:
 
 
 @dataclass(frozen=True, slots=True)
+class Scopes:
+    """What of a node may not be used."""
+
+    cards: tuple[str, ...] = ()  #: entities
+    rails_off: tuple[str, ...] = ()
+    multi_gpu: bool = True
+    multi_node: bool = True
+    node: bool = True  #: whether new work may use the node at all
+    incidents: tuple[str, ...] = ()
+    ordered: bool = False  #: an operator's order closes the node
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictSeen:
+    """A verdict as its readers receive it from the stream."""
+
+    node: NodeName
+    scopes: Scopes
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     pass
 
@@ -182,6 +204,7 @@ Event: TypeAlias = (
     | Exempted
     | ExemptionEnds
     | Maintenance
+    | VerdictSeen
     | Tick
 )
 
@@ -192,19 +215,6 @@ Event: TypeAlias = (
 @dataclass(frozen=True, slots=True)
 class IncidentChanged:
     incident: Incident
-
-
-@dataclass(frozen=True, slots=True)
-class Scopes:
-    """What of a node may not be used."""
-
-    cards: tuple[str, ...] = ()  #: entities
-    rails_off: tuple[str, ...] = ()
-    multi_gpu: bool = True
-    multi_node: bool = True
-    node: bool = True  #: whether new work may use the node at all
-    incidents: tuple[str, ...] = ()
-    ordered: bool = False  #: an operator's order closes the node
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,4 +282,19 @@ class Waiting:
     nodes: tuple[NodeName, ...]
 
 
-Effect: TypeAlias = IncidentChanged | VerdictChanged | Cordon | Uncordon | EvictGang | TellOwner | Remedy | Waiting
+class Step(StrEnum):
+    """What of an incident was measured (`timing.py`)."""
+
+    DETECT = "detect"
+    ISOLATE = "isolate"
+    RETURN = "return"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    step: Step
+    family: str  #: of the incident's kind
+    seconds: float | None  #: None: the agent's clock is wrong
+
+
+Effect: TypeAlias = IncidentChanged | VerdictChanged | Cordon | Uncordon | EvictGang | TellOwner | Remedy | Waiting | Measured

@@ -17,12 +17,13 @@ An incident has one or more reasons, each of which ends separately. What the bre
 import heapq
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 from hbox_common.model import IncidentState, NodeName
 from hbox_common.model.remedy import Verb
 
-from . import interventions
+from . import interventions, timing
 from .courses import Policies, course_of
 from .happenings import (
     AgentSeen,
@@ -42,6 +43,7 @@ from .happenings import (
     Remedied,
     Tick,
     Validated,
+    VerdictSeen,
     Waiting,
 )
 from .intake import end_reason, replace_source, take
@@ -76,6 +78,8 @@ class Incidents:
         for node in memory.nodes.values():
             node.agent_seen = None if node.agent_seen is None else max(node.agent_seen, now)
             node.cards_out = {card: node.cards_out.get(card, now) for card in node.verdict.cards}
+            for timed in node.timed.values():
+                timed.isolated = True  # if it was not, no process saw when
             if not node.open:
                 node.known = []  # the pods of a node without incidents are not stored
         seen = [(node.agent_seen, name) for name, node in memory.nodes.items() if node.agent_seen is not None]
@@ -129,6 +133,8 @@ class Incidents:
                 self._jobs_seen(event)
             case FactSeen():
                 self._fact_seen(work.site(event.node), event)
+            case VerdictSeen():
+                self._verdict_seen(event)
             case NodeSeen() if not self._node_seen(work.site(event.node), event):
                 pass
             case _:
@@ -238,7 +244,7 @@ class Incidents:
             return
         if found.findings or node.held or any(r.source == found.source for i in node.open.values() for r in i.reasons.values()):
             self.work.dirty[site.name] = None
-        self._found(site, found)
+        self._found(site, replace(found, read_at=event.fact.at))
 
     def _node_seen(self, site: Site, event: NodeSeen) -> bool:
         """False: nothing changed."""
@@ -287,6 +293,12 @@ class Incidents:
             for reason in silent.reasons.values():
                 end_reason(site, reason)
             self.work.dirty[site.name] = None
+
+    def _verdict_seen(self, event: VerdictSeen) -> None:
+        """Costs no review; what it measures is stored with the next change of the node."""
+        node = self.work.memory.nodes.get(event.node)
+        if node is not None and node.timed:
+            timing.read_back(self.work.site(event.node), event.scopes)
 
     def _same_boot(self, site: Site, boot_id: str) -> bool:
         """Whether a report is about the node's present boot. The first report of a new boot ends what a boot cures."""
@@ -356,6 +368,7 @@ class Incidents:
         keep_pods(site)
         for incident in node.open.values():
             self.work.publish(name, incident, node)
+        timing.review(site)
         self.work.changed.add(name)
         self._schedule(name, site.due)
 

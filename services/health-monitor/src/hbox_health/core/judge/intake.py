@@ -76,9 +76,11 @@ def take(site: Site, event: Found, finding: Finding) -> None:
     incident = site.node.open.get(key)
     if incident is None:
         incident = site.node.open[key] = site.work.open(site.name, site.node, entity, course.kind)
+        incident.read_at = event.read_at
     for other in absorbed:
         incident.reasons |= {code: reason for code, reason in other.reasons.items() if _outlasts(reason.finding)}
         site.work.close(site.name, other, f"part of {incident.id}")
+        site.node.timed.pop(other.id, None)
         del site.node.open[key_of(other.entity, other.kind)]
     incident.cards += [card for card in cards if card not in incident.cards]
     wait = site.work.policies.wait(finding) if event.wait_s is None else event.wait_s

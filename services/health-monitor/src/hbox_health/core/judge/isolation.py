@@ -9,7 +9,7 @@ from .finding import Finding
 from .happenings import Cordon, Found, Scopes, Uncordon, VerdictChanged
 from .interventions import close
 from .memory import Open
-from .work import CARD, Site, hold, is_card, key_of
+from .work import CARD, MULTI_GPU, NODE, Site, hold, is_card, key_of
 
 
 def demands(site: Site, incident: Open) -> list[tuple[Course, Finding, bool]]:
@@ -39,28 +39,39 @@ def restrict(site: Site) -> bool:
     holding: list[Open] = []
     ordered: list[Open] = []  #: by operators: within no limit, and counted in none
     closes, multi_gpu = False, True
+    site.taken = {}
     for incident in site.node.open.values():
         before = len(cards), len(rails), closes, multi_gpu
+        takes: set[str] = set()
         for course, _, muted in demands(site, incident):
             match course.isolation:
                 case Isolation.CARD:
-                    cards |= {incident.entity, *incident.cards} if is_card(incident.entity) else set(incident.cards)
+                    takes |= {incident.entity, *incident.cards} if is_card(incident.entity) else set(incident.cards)
                 case Isolation.RAIL:
+                    takes.add(incident.entity)
                     rails.add(incident.entity)
                 case Isolation.MULTI_GPU if not incident.part_of:
+                    takes.add(MULTI_GPU)
                     multi_gpu = False
                 case Isolation.NODE if incident.kind == MAINTENANCE:
+                    takes.add(NODE)
                     ordered.append(incident)
                     ids.append(incident.id)
                 case Isolation.NODE if not incident.part_of:
-                    cards |= set() if incident.kind == PLUGIN else set(incident.cards)  # these are out of use by themselves
+                    takes |= set() if incident.kind == PLUGIN else set(incident.cards)  # these are out of use by themselves
+                    takes |= set() if muted else {NODE}
                     closes = closes or not muted
                 case _:
                     pass
         if incident.kind == "fabric-manager" and fm_hopeless(site, incident):
+            takes.add(MULTI_GPU)
             multi_gpu = False
         if incident.kind == CARD and incident.state in (IncidentState.REPAIRING, IncidentState.VALIDATING):
-            cards.add(site.node.parents.get(incident.entity, incident.entity))
+            whole = site.node.parents.get(incident.entity, incident.entity)
+            cards.add(whole)
+            takes |= {whole} if is_card(whole) else set()
+        cards |= {part for part in takes if is_card(part)}
+        site.taken[incident.id] = takes
         if before != (len(cards), len(rails), closes, multi_gpu) or is_card(incident.entity):
             ids.append(incident.part_of or incident.id)
             if before[2:] != (closes, multi_gpu):
@@ -88,6 +99,7 @@ def restrict(site: Site) -> bool:
         breaker.release(site.name)
     closes = closes or bool(ordered)
     ports = site.node.counted.ports
+    _note_taken(site, closes=closes, multi_gpu=multi_gpu)
     scopes = Scopes(
         tuple(sorted(cards)),
         tuple(sorted(rails)),
@@ -103,6 +115,13 @@ def restrict(site: Site) -> bool:
         site.work.out.append(VerdictChanged(site.name, site.node.boot_id, scopes))
     _cordon(site, closes, holding + ordered)
     return admitted
+
+
+def _note_taken(site: Site, *, closes: bool, multi_gpu: bool) -> None:
+    """Without what the breaker or a hand holds back, and without incidents that take nothing."""
+    held = {NODE} if not closes else set()
+    held |= {MULTI_GPU} if multi_gpu else set()
+    site.taken = {id_: parts for id_, taken in site.taken.items() if (parts := taken - held)}
 
 
 def _cordon(site: Site, closes: bool, holding: list[Open]) -> None:

@@ -38,6 +38,8 @@ class Open:
     entity: str
     kind: str
     opened: float
+    read_at: float | None = None  #: when the agent read its first evidence, by its clock
+    detected: bool = False  #: it has been confirmed; the time until then was measured
     reasons: dict[str, Reason] = field(default_factory=dict)
     cards: list[str] = field(default_factory=list)  #: entities that it takes out of use
     state: IncidentState = IncidentState.SUSPECT
@@ -65,6 +67,17 @@ class Open:
     part_of: str = ""  #: id of the incident that covers it; then it is not published
     held_by: list[str] = field(default_factory=list)
     published: Incident | None = None
+
+
+@dataclass(slots=True)
+class Timed:
+    """An incident that took something out of use which has not returned."""
+
+    kind: str
+    blame: str
+    parts: list[str]  #: cards, adapters, `multi-gpu`, `node`
+    since: float
+    isolated: bool = False
 
 
 @dataclass(slots=True)
@@ -149,6 +162,7 @@ class NodeMemory:
     )  #: ids of the newest decisions on remedies -> their last outcome; "": none yet
     flaps: dict[str, list[float]] = field(default_factory=dict)
     closed_cards: dict[str, float] = field(default_factory=dict)  #: card -> when our last incident of it closed
+    timed: dict[str, Timed] = field(default_factory=dict)  #: by id of the incident
     verdict: Scopes = field(default_factory=Scopes)
     count: int = 0  #: of incidents, for their ids
 

@@ -89,6 +89,7 @@ def silence(site: Site) -> None:
                 "agent",
                 wait_s=site.work.policies.wait(_SILENT) - site.work.policies.silent_s,
                 group="control-plane",
+                read_at=site.node.agent_seen,
             ),
             _SILENT,
         )

@@ -12,6 +12,8 @@ from .memory import MOST_EVIDENCE, Group, Memory, NodeMemory, Open
 NODE, CONTROL_PLANE = "node", "control-plane"
 #: Kinds of incidents that rules name: a fault that only a reboot ends; a card that has to be reset or replaced.
 NODE_FAULT, CARD = "node-fault", "card"
+#: What an incident may take out of use, in addition to entities and the node: work on several cards of the node.
+MULTI_GPU = "multi-gpu"
 
 
 @dataclass(slots=True)
@@ -123,6 +125,7 @@ class Site:
     name: NodeName
     node: NodeMemory
     due: list[float] = field(default_factory=list)
+    taken: dict[str, set[str]] = field(default_factory=dict)  #: what each incident takes out of use, by its id
 
     @property
     def now(self) -> float:
