@@ -8,7 +8,7 @@ from typing import Any
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model.annotations import PREEMPTABLE, QUEUE_NAME
-from hbox_common.model.bounds import INT32_MAX, NAME_BYTES, ROLES, is_plain, not_plain, oversized, sanitized
+from hbox_common.model.bounds import ANNOTATION_BYTES, INT32_MAX, NAME_BYTES, ROLES, is_plain, not_plain, oversized, sanitized
 
 from .fields import Fields, at_path, mapping, seconds, texts
 from .refs import OwnerRef, controller_of, group_of
@@ -150,7 +150,7 @@ def read_owner(kinds: Kinds, content: Mapping[str, Any]) -> Owner:
         created_at=seconds(meta.get("creationTimestamp")),
         deleted_at=seconds(meta["deletionTimestamp"]) if meta.get("deletionTimestamp") is not None else None,
         labels={key: value for key, value in labels.items() if key in kept},
-        annotations={key: value for key, value in annotations.items() if key in kept},
+        annotations={key: value for key, value in annotations.items() if key in kept and is_plain(value, ANNOTATION_BYTES)},
         declared=declared,
         problem=sanitized("; ".join(fields.problems[:3])),
         ignored=sanitized("; ".join(fields.ignored[:3])),

@@ -48,9 +48,9 @@ FILES_BYTES = 2**20
 
 
 class OwnerObject(kube.KubeObject, frozen=True, gc=False):
-    """An owner of any kind. Its status is not read."""
+    """An owner of any kind. Its status is not read. `spec` is JSON: as values, the specs of a page of large objects would take more than ten times as much."""
 
-    spec: Any = None
+    spec: msgspec.Raw = msgspec.Raw()
 
 
 class _Entry(msgspec.Struct):
@@ -64,6 +64,7 @@ class _Served(msgspec.Struct):
 
 
 _DECODER = msgspec.json.Decoder(OwnerObject)
+_SPEC: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 def slim(thing: OwnerObject) -> OwnerObject:
@@ -185,7 +186,7 @@ class OwnerWatch:
             now = monotonic_s()
             for delta in deltas:
                 if delta.new is not None:
-                    self._jobs.owner(self._owner(api_version, kind.kind, delta.new), now)
+                    self.deliver(api_version, kind.kind, delta.new, now)
                 elif delta.old is not None:
                     self._jobs.owner_gone(delta.old.metadata.uid)
             if informer.synced.is_set():
@@ -214,6 +215,15 @@ class OwnerWatch:
             running.cancel()
         self._listed.discard(name)
 
+    def deliver(self, api_version: str, kind: str, thing: OwnerObject, now: float) -> None:
+        """Take an owner from its watch. One that cannot be decoded is left to a read of this object, which explains it on its pods."""
+        try:
+            owner = self._owner(api_version, kind, thing)
+        except (msgspec.DecodeError, UnicodeDecodeError) as e:
+            log.warning("%s %s cannot be decoded: %s", kind, thing.metadata.name, e)
+        else:
+            self._jobs.owner(owner, now)
+
     def _after_list(self, name: GroupKind, informer: Informer[OwnerObject]) -> None:
         """The copy is complete: owners that it lacks were deleted while the kind was not watched."""
         for owner in list(self._jobs.owners.of_kind(name)):
@@ -223,12 +233,14 @@ class OwnerWatch:
         self._wake.set()
 
     def _owner(self, api_version: str, kind: str, thing: OwnerObject) -> Owner:
+        """Raises msgspec.DecodeError, and UnicodeDecodeError."""
         meta = msgspec.to_builtins(thing.metadata)
+        spec = decoded(_SPEC, thing.spec) if bytes(thing.spec) else None
         deleting = meta.get("deletionTimestamp") is not None
         of = self._kinds.of(api_version, kind)
-        self._jobs.successions.declare(thing.metadata.uid, None if deleting else declared_pods(of, thing.spec))
+        self._jobs.successions.declare(thing.metadata.uid, None if deleting else declared_pods(of, spec))
         self._jobs.surges.declare(thing.metadata.uid, None if deleting else rollout_of(of, api_version, meta))
-        return read_owner(self._kinds, {"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": thing.spec})
+        return read_owner(self._kinds, {"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec})
 
     # --- single owners
 
@@ -325,16 +337,16 @@ class OwnerWatch:
         try:
             answer = await self._client.expected("GET", resource.path(namespace, object_name), timeout_s=TIMEOUT_S)
             thing = decoded(_DECODER, answer.body)
+            api_version = f"{resource.group}/{resource.version}" if resource.group else resource.version
+            return self._owner(api_version, name[1], thing)
         except NotServed as e:
             raise _Unreadable(f"the cluster does not serve {resource.plural}.{resource.group}") from e
         except NotFound:
             return None
         except NotAllowed as e:
             raise _Unreadable(f"HBox may not get {resource.plural}.{resource.group}") from e
-        except msgspec.DecodeError as e:
+        except (msgspec.DecodeError, UnicodeDecodeError) as e:
             raise _Unreadable(f"{name[1]} {object_name} cannot be decoded: {e}") from e
-        api_version = f"{resource.group}/{resource.version}" if resource.group else resource.version
-        return self._owner(api_version, name[1], thing)
 
     # --- further kinds
 
