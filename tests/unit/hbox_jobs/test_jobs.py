@@ -300,6 +300,17 @@ def test_facts_follow_a_pod_from_its_node_to_its_end_and_heartbeats_are_no_facts
     assert list(jobs.facts()) == []
 
 
+def test_deleted_pod_that_exits_with_0_has_not_succeeded() -> None:
+    jobs = Jobs()
+    jobs.pod(pod("a", rv="1", node="n1", status="Running"), 0.0)
+    jobs.pod(pod("b", rv="2", node="n1", status="Succeeded"), 0.0)
+    assert {f.name: f.phase for f in settle(jobs, 0.0).facts} == {"a": PodPhase.RUNNING, "b": PodPhase.SUCCEEDED}
+    jobs.pod(pod("a", rv="3", node="n1", status="Running", deleting=True), 1.0)
+    jobs.pod(pod("a", rv="4", node="n1", status="Succeeded", deleting=True), 1.0)
+    jobs.pod(pod("b", rv="5", node="n1", status="Succeeded", deleting=True), 1.0)
+    assert {f.name: f.phase for f in settle(jobs, 9.0).facts} == {"a": PodPhase.FAILED}
+
+
 def test_the_first_fact_is_told_at_once_and_those_after_it_together() -> None:
     jobs = Jobs()
     jobs.pod(pod("a", node="n1"), 0.0)

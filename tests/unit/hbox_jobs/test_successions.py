@@ -12,8 +12,12 @@ from hbox_jobs.core.successions import Successions, declared_pods
 from hbox_jobs.core.views import PodView
 
 
-def pod(name: str, *, live: bool = True) -> PodView:
-    return cast(PodView, SimpleNamespace(uid=PodUid(name), live=live, gated=False))
+def pod(name: str, *, live: bool = True, node: str = "n0") -> PodView:
+    return cast(PodView, SimpleNamespace(uid=PodUid(name), live=live, gated=False, node=node))
+
+
+def created(of: Successions, name: str) -> None:
+    of.pod(pod(name, node=""), "web")
 
 
 def running(pods: int) -> Successions:
@@ -30,7 +34,9 @@ def test_terminating_pod_is_missing_until_its_successor_exists() -> None:
     of.pod(pod("p0", live=False), "web")
     assert of.due
     assert of.take() == of.all() == (MissingPods("web", 1),)
-    of.pod(pod("p2"), "web")
+    created(of, "p2")
+    assert of.take() == (), "the scheduler does not know it yet"
+    of.computed([PodUid("p2")])
     assert of.take() == (MissingPods("web", 0),)
     assert of.all() == ()
     assert not of.due
@@ -39,10 +45,42 @@ def test_terminating_pod_is_missing_until_its_successor_exists() -> None:
 def test_pod_that_is_replaced_within_one_batch_was_missing() -> None:
     of = running(2)
     of.pod(pod("p0", live=False), "web")
-    of.pod(pod("p2"), "web")
+    created(of, "p2")
+    of.computed([PodUid("p2")])
     assert of.take() == (MissingPods("web", 1),)
     assert of.due
     assert of.take() == (MissingPods("web", 0),)
+
+
+def test_surge_pod_is_missing_until_its_job_is_published() -> None:
+    of = running(2)
+    created(of, "p2")
+    assert of.take() == (), "nothing is published before a pod ends"
+    of.pod(pod("p0", live=False), "web")
+    assert of.take() == (MissingPods("web", 1),)
+    of.computed([PodUid("p2"), PodUid("of another job")])
+    assert of.take() == (MissingPods("web", 0),)
+    of.computed([PodUid("p2")])
+    assert not of.due
+
+
+def test_surge_pod_that_gets_no_job_is_not_missing_once_it_ended() -> None:
+    of = running(2)
+    created(of, "p2")
+    of.pod(pod("p0", live=False), "web")
+    of.take()
+    of.gone(PodUid("p2"))
+    of.pod(pod("p3"), "web")
+    assert of.take() == (), "as before"
+    assert of.take() == (MissingPods("web", 0),)
+
+
+def test_unpublished_pods_count_up_to_the_declared_number() -> None:
+    of = running(2)
+    for number in range(50):
+        created(of, f"more-{number}")
+    of.gone(PodUid("p0"))
+    assert of.take() == (MissingPods("web", 2),)
 
 
 def test_scaled_down_workload_misses_no_pod() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hbox_common.model import GroupState, Job, JobId, MissingPods, Neighbour, PodFact, PodPhase
 
 from .job import Record
-from .views import PodStatus
+from .views import PodStatus, PodView
 
 #: Phase of a bound pod in its fact.
 FACT_PHASE = {
@@ -15,6 +15,12 @@ FACT_PHASE = {
     PodStatus.SUCCEEDED: PodPhase.SUCCEEDED,
     PodStatus.FAILED: PodPhase.FAILED,
 }
+
+
+def fact_phase(new: PodView, old: PodView | None) -> PodPhase:
+    """Phase of a bound pod in its fact. A pod that exits with 0 because it is deleted has not finished its work: its place is for its successor."""
+    stopped = new.deleting and new.status is PodStatus.SUCCEEDED and old is not None and not old.status.terminal
+    return PodPhase.FAILED if stopped else FACT_PHASE[new.status]
 
 
 @dataclass(frozen=True, slots=True)

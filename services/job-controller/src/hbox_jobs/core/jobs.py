@@ -40,7 +40,7 @@ from hbox_common.reasons import CODES
 from hbox_common.workloads import Kinds, Owner
 
 from .admission import Admission
-from .batch import FACT_PHASE, Batch
+from .batch import FACT_PHASE, Batch, fact_phase
 from .budgets import Budgets, BudgetView
 from .claimturns import ClaimTurns
 from .intake import Intake, Turns, held_text, too_large_text
@@ -252,7 +252,7 @@ class Jobs:
             if new.status.terminal and old is not None and not old.status.terminal:
                 self._pass_turn(new, now)
         if new.node and (old is None or old.evidence != new.evidence or old.key != new.key):
-            fact = self._facts[new.uid] = self._fact(new, FACT_PHASE[new.status])
+            fact = self._facts[new.uid] = self._fact(new, fact_phase(new, old))
             confirms = new.ours and fact.claim and fact.phase.holds and (old is None or old.shape.key == new.shape.key)
             self._facts_awaited = self._facts_awaited or not confirms
         if record is not None:
@@ -893,6 +893,7 @@ class Jobs:
             job = self._settle(record, withdrawn, wall, now)
             if record.job is not None or key not in self._records:  # else its PodGroup is to be read first
                 self._computed(key)
+                self.successions.computed(record.pods)
             if job is not None:
                 pending.append(job)
                 pods += sum(len(task.pods) for task in job.tasks)

@@ -2,12 +2,13 @@
 
 A succession is the topmost owner of a pod that replaces its pods (`replaced` of its kind), by uid. Owners above it do not count: they create new work, such as
 the next step of a workflow. The scheduler keeps the place of a pod that ends for the next pod of its succession, as long as pods are waiting or missing.
-Missing are pods that the owner declares and that do not exist, from the end of one of its pods on: while a workload starts, nothing is published. A training
-job that has ended declares pods, too, and needs none: its kind replaces no pods.
+Missing are pods that the owner declares and that do not exist, and pods whose job is not published yet, such as those that a rollout creates beyond the
+declared number just before it deletes others: the scheduler does not know them. They are published from the end of one of its pods on: while a workload starts,
+nothing is published. A training job that has ended declares pods, too, and needs none: its kind replaces no pods.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from hbox_common.model import MissingPods, PodUid
@@ -45,6 +46,9 @@ class Successions:
         self._declared: dict[str, int] = {}
         self._live: dict[str, set[PodUid]] = {}
         self._of: dict[PodUid, str] = {}
+        self._unpublished: dict[
+            str, set[PodUid]
+        ] = {}  #: live pods without a node whose jobs were not computed since they were created
         #: pods that ended since the last `take` and were missing then: their successors may exist by now, but the place is lost if nothing is published
         self._lost: Counter[str] = Counter()
         self._losing: set[str] = set()  #: of which a pod ended, until none is missing
@@ -70,10 +74,20 @@ class Successions:
             if pod.uid not in self._of:
                 self._of[pod.uid] = succession
                 self._live.setdefault(succession, set()).add(pod.uid)
+                if not pod.node:
+                    self._unpublished.setdefault(succession, set()).add(pod.uid)
                 if succession in self._losing:
                     self._changed[succession] = None
         else:
             self.gone(pod.uid)
+
+    def computed(self, pods: Iterable[PodUid]) -> None:
+        """The job of these pods was computed: it is published, or it is known why not."""
+        for uid in pods:
+            if (succession := self._of.get(uid)) is not None and uid in self._unpublished.get(succession, ()):
+                self._known(uid, succession)
+                if succession in self._losing:
+                    self._changed[succession] = None
 
     def gone(self, uid: PodUid) -> None:
         """The pod ended, is terminating, or is absent."""
@@ -86,11 +100,18 @@ class Successions:
     def _leave(self, uid: PodUid) -> str:
         succession = self._of.pop(uid, "")
         if succession:
+            self._known(uid, succession)
             live = self._live[succession]
             live.discard(uid)
             if not live:
                 del self._live[succession]
         return succession
+
+    def _known(self, uid: PodUid, succession: str) -> None:
+        if (unpublished := self._unpublished.get(succession)) is not None:
+            unpublished.discard(uid)
+            if not unpublished:
+                del self._unpublished[succession]
 
     @property
     def due(self) -> bool:
@@ -130,4 +151,5 @@ class Successions:
 
     def _missing(self, succession: str) -> int:
         declared = self._declared.get(succession, 0)
-        return max(0, declared - len(self._live.get(succession, ())))
+        absent = max(0, declared - len(self._live.get(succession, ())))
+        return min(declared, absent + len(self._unpublished.get(succession, ())))
