@@ -36,6 +36,8 @@ from hbox_common.events import (
     FabricChanged,
     FabricGapsFound,
     FabricSeen,
+    GateJobObserved,
+    GateJobsDecided,
     GivenUp,
     GroupCounts,
     HealthChanged,
@@ -193,8 +195,9 @@ from hbox_common.model import (
 )
 from hbox_common.model.consolidation import MoveTerms
 from hbox_common.model.devices import Ask, CardTraits, NearAdapters, PathKind, PodDevices, Profile
+from hbox_common.model.gatejob import GateJob, JobOutcome
 from hbox_common.model.healthorder import Exemption, HealthOrder, OrderVerb
-from hbox_common.model.incident import Incident, IncidentState
+from hbox_common.model.incident import GateStep, Incident, IncidentState, StepResult
 from hbox_common.model.numa import NumaPolicy, NumaScope
 from hbox_common.model.remedy import Decision, Verb
 from hbox_common.model.remedy import Outcome as RemedyOutcome
@@ -372,6 +375,7 @@ EXAMPLES: tuple[Event, ...] = (
         incident=Incident(
             "inc-1", _NODE, _CARDS[0], "xid", "79", IncidentState.CONFIRMED, "fatal-node", "hardware", "node", "reboot", 1.0, 2.0, "b1",
             "reset", "nvidia-catalogue", "1", ("Xid 79",), 3.0, ("breaker",), "fell off the bus", checks=("NVLinks: 18 of 18",),
+            steps=(GateStep("diagnostics", StepResult.FAILED, 1, 2.5, "memory (GPU 0): 8 bytes differ"), GateStep("job", StepResult.WAITING)),
         ),
     ),
     HealthEvictionAsked(
@@ -386,8 +390,10 @@ EXAMPLES: tuple[Event, ...] = (
     ),
     RemedyObserved(
         node=_NODE, boot_id="b1", decision=Decision("inc-1", "gpu:GPU-6a1f0c9e", Verb.RESET, 1, 1_700_000_300.5), outcome=RemedyOutcome.REFUSED,
-        holders=("4711 dcgm-exporter",), message="processes hold the card", at=1_700_000_001.25,
+        holders=("4711 dcgm-exporter",), message="processes hold the card", failures=("memory (GPU 0)",), at=1_700_000_001.25,
     ),
+    GateJobsDecided(node=_NODE, jobs=(GateJob("inc-1", 2, "gpu:GPU-6a1f0c9e", ("GPU-6a1f0c9e",), '{"kind":"Job"}', 900),)),
+    GateJobObserved(node=_NODE, job="inc-1.job.2", outcome=JobOutcome.FAILED, message="DeadlineExceeded", at=1_700_000_001.25),
     HealthReport(
         node=_NODE, boot_id="7d0c1f6e-4b60-4f0a-9a51-0f6d3b0f7a10", agent="a1b2c3d4", log_seq=4812, report_only=("ports",), cards={"GPU-1": 0, "GPU-2": -1},
         seq=2,

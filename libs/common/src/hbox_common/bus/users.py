@@ -71,6 +71,7 @@ DURABLES: Mapping[str, tuple[str, Stream]] = {
     "binder-nodes": ("binder", Stream.DECISIONS),
     "health-monitor-reports": ("health-monitor", Stream.REPORTS),
     "health-monitor-remedies": ("health-monitor", Stream.OUTCOMES),
+    "health-monitor-gate": ("health-monitor", Stream.OUTCOMES),
 }
 
 #: Begins the subjects of public events; the next tokens are the domain, the event, the queue (`_`: none), and the job or node.

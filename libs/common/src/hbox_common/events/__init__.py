@@ -49,7 +49,16 @@ from .decisions import (
     Outcome,
     OutcomesObserved,
 )
-from .health import DeviceErrorSeen, HealthEvictionAsked, HealthReport, IncidentChanged, RemediesDecided, RemedyObserved
+from .health import (
+    DeviceErrorSeen,
+    GateJobObserved,
+    GateJobsDecided,
+    HealthEvictionAsked,
+    HealthReport,
+    IncidentChanged,
+    RemediesDecided,
+    RemedyObserved,
+)
 from .healthorders import (
     HealthOrderAsked,
     HealthOrdered,
@@ -187,6 +196,8 @@ __all__ = [
     "FabricChanged",
     "FabricGapsFound",
     "FabricSeen",
+    "GateJobObserved",
+    "GateJobsDecided",
     "GivenUp",
     "GroupCounts",
     "HealthChanged",

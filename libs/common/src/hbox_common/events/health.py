@@ -6,6 +6,7 @@ from pydantic import WrapValidator
 
 from hbox_common.health.report import Fact
 from hbox_common.model import CardId, JobId, NodeName
+from hbox_common.model.gatejob import GateJob, JobOutcome
 from hbox_common.model.incident import Incident
 from hbox_common.model.remedy import Decision, Outcome
 from hbox_common.model.sickhardware import SickPolicy
@@ -133,9 +134,43 @@ class RemedyObserved(Event):
     outcome: Outcome
     holders: tuple[str, ...] = ()  #: processes that hold the card, if it was refused or failed for them: PID NAME
     message: str = ""
+    failures: tuple[str, ...] = ()  #: tests of a diagnosis that failed, each with its text
     at: float = 0.0  #: seconds since the epoch
 
     @property
     def own_id(self) -> str:
         """A result that is published again, because the broker's answer was lost, is one message."""
         return f"{self.node}.{self.decision.id}.{self.outcome}"
+
+
+@register
+class GateJobsDecided(Event):
+    """All Jobs that have to run on a node now, to check its hardware. The binder creates each once, and deletes it if it still runs when it is not decided any
+    more."""
+
+    about: ClassVar = About(
+        "hbox.v1.health.gate.{node}", Stream.STATE, ("health-monitor",), ("binder", "cli"), items=("jobs",), whole=True
+    )
+    node: NodeName
+    jobs: tuple[GateJob, ...] = ()
+
+    @property
+    def closes(self) -> bool:
+        return not self.jobs
+
+
+@register
+class GateJobObserved(Event):
+    """A Job was created, ended, or was refused."""
+
+    about: ClassVar = About("hbox.v1.health.gated.{node}", Stream.OUTCOMES, ("binder",), ("health-monitor", "cli"))
+    node: NodeName
+    job: str  #: id of the GateJob
+    outcome: JobOutcome
+    message: str = ""
+    at: float = 0.0  #: seconds since the epoch
+
+    @property
+    def own_id(self) -> str:
+        """An outcome that is published again is one message; a refusal may be followed by others."""
+        return f"{self.node}.{self.job}.{self.outcome}" + (f".{self.at}" if self.outcome is JobOutcome.REFUSED else "")

@@ -47,7 +47,7 @@ from .ids import (
     SchedulerId,
 )
 from .images import HeldImage, image_name
-from .incident import Incident, IncidentState
+from .incident import GateStep, Incident, IncidentState, StepResult
 from .job import (
     Job,
     JobDemand,
@@ -146,6 +146,7 @@ __all__ = [
     "Epoch",
     "FabricGap",
     "GangPart",
+    "GateStep",
     "Generation",
     "GroupPhase",
     "GroupState",
@@ -216,6 +217,7 @@ __all__ = [
     "SchedulerId",
     "Selector",
     "Spread",
+    "StepResult",
     "SubGangPolicy",
     "Taint",
     "TaintEffect",

@@ -17,6 +17,25 @@ class IncidentState(StrEnum):
     CLOSED = "closed"
 
 
+class StepResult(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"  #: the node has nothing that executes it
+
+
+@dataclass(frozen=True, slots=True)
+class GateStep:
+    """One attempt at an active step of the check after a repair, or a step that waits."""
+
+    name: str  #: diagnostics | job
+    result: StepResult
+    attempt: int = 0  #: 0: none has begun
+    at: float = 0.0  #: of the result or, while it runs, of its beginning; seconds since the epoch
+    text: str = ""  #: names of failed tests, or why it waits
+
+
 @dataclass(frozen=True, slots=True)
 class Incident:
     id: str  #: unique for ever
@@ -40,3 +59,4 @@ class Incident:
     held_by: tuple[str, ...] = ()  #: what delays the action or the return: breaker, exemption, mute, hand, device-plugin
     why: str = ""  #: one sentence
     checks: tuple[str, ...] = ()  #: results of the check after the last repair
+    steps: tuple[GateStep, ...] = ()  #: of these checks: attempts that ended, oldest first and bounded, then what runs or waits

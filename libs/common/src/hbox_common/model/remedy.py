@@ -1,4 +1,4 @@
-"""A remedy: something that node-remedy does to the hardware or software of its node, decided by health-monitor."""
+"""A remedy: something that node-remedy does to the hardware or software of its node, decided by health-monitor; or a diagnosis, which repairs nothing."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,12 +14,18 @@ class Verb(StrEnum):
     LOAD_MODULE = "load-module"
     ACS_OFF = "acs-off"
     RESTART_DEVICE_PLUGIN = "restart-device-plugin"
+    DIAGNOSE = "diagnose"  #: DCGM's diagnostics of a card or of all cards, after a repair
+
+
+#: Verbs that change the node.
+REPAIRS = frozenset(Verb) - {Verb.DIAGNOSE}
 
 
 class Outcome(StrEnum):
     BEGUN = "begun"
     DONE = "done"
     FAILED = "failed"
+    SKIPPED = "skipped"  #: the node has no program for it
     REFUSED = "refused"  #: nothing was changed: a client holds the card, or the node's settings do not permit the remedy
 
 
