@@ -47,8 +47,24 @@ echo "NAME $*" >> HOST/calls
 [ -f "HOST/NAME/$last.status" ] && exit "$(cat "HOST/NAME/$last.status")"
 exit 0
 """
-COMMANDS = ("nvidia-smi", "systemctl", "modprobe", "setpci", "nv-fabricmanager", "nvidia-bug-report.sh", "power-cycle")
+COMMANDS = ("nvidia-smi", "systemctl", "modprobe", "setpci", "nv-fabricmanager", "nvidia-bug-report.sh", "power-cycle", "dcgmi")
 MODES = "--format=csv,noheader"
+#: DCGM's number of the card is not its index.
+DISCOVERY = """\
+2 GPUs found.
++--------+----------------------------------------------------------------------+
+| GPU ID | Device Information                                                   |
++--------+----------------------------------------------------------------------+
+| 3      | Name: NVIDIA H100 80GB HBM3                                          |
+|        | PCI Bus ID: 00000000:18:00.0                                         |
+|        | Device UUID: UUID_0                        |
++--------+----------------------------------------------------------------------+
+| 4      | Name: NVIDIA H100 80GB HBM3                                          |
+|        | PCI Bus ID: 00000000:2A:00.0                                         |
+|        | Device UUID: GPU-00000000-0000-0000-0000-000000000004                |
++--------+----------------------------------------------------------------------+
+0 NvSwitches found.
+"""
 
 
 def decision(verb: Verb, entity: str = "node", *, incident: str = "i1", attempt: int = 1, valid_s: float = 60.0) -> Decision:
@@ -72,6 +88,7 @@ class RemedyWorld:
         self.answers("nvidia-smi", MODES, "Enabled, Disabled\n")
         self.answers("nvidia-smi", "--gpu-reset", f"GPU 00000000:{PCI[5:]} was successfully reset.\nAll done.\n")
         self.answers("nv-fabricmanager", "--version", f"Fabric Manager version is : {DRIVER}\n")
+        self.answers("dcgmi", "-l", DISCOVERY.replace("UUID_0", uuid))
 
     # --- the node
 
@@ -128,7 +145,7 @@ class RemedyWorld:
     @property
     def changes(self) -> list[str]:
         """Calls that change the node."""
-        asks = (MODES, "-lgi", "-lci", "ECAP_ACS+0x6.w", "--version")
+        asks = (MODES, "-lgi", "-lci", "ECAP_ACS+0x6.w", "--version", "discovery -l")
         return [call for call in self.calls if not call.endswith(asks)]
 
     # --- the program

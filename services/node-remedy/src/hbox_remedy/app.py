@@ -25,7 +25,8 @@ from .adapters.deadline import within
 from .adapters.journal import Entry, Journal
 from .adapters.machine import Machine
 from .core.admission import exceeded, ignored
-from .core.plan import Command, Ended, Plan, Step, Terminate, failed, refused
+from .core.dcgm import diagnosis
+from .core.plan import Command, Diagnose, Ended, Plan, Step, Terminate, failed, refused, skipped
 from .settings import Mode, RemedySettings
 from .verbs import Verbs
 
@@ -71,7 +72,9 @@ async def end_interrupted(journal: Journal, boot_id: str, commands: Commands) ->
             continue
         if entry.boot_id == boot_id and entry.decision.verb is Verb.REBOOT and _shuts_down(entry):
             continue
-        if entry.boot_id == boot_id:
+        if entry.decision.verb is Verb.DIAGNOSE:  # states nothing about the card
+            ended = refused("interrupted: node-remedy ended")
+        elif entry.boot_id == boot_id:
             restore = tuple(Command(args) for args in entry.restore)
             ended = await restored(failed("interrupted: node-remedy ended"), restore, commands)
         elif entry.decision.verb is Verb.REBOOT:
@@ -198,7 +201,8 @@ class NodeRemedy:
             return
         plan = self._refusal(decision) or await self._verbs.plan(decision)
         if isinstance(plan, Plan) and self._settings.rule(decision.verb).mode is Mode.DRY_RUN:
-            plan = refused(f"dry run: {plan}")
+            dry = f"dry run: {plan}"
+            plan = skipped(dry) if decision.verb is Verb.DIAGNOSE else refused(dry)
         if isinstance(plan, Ended):
             self._settle(decision, plan)
             return
@@ -241,7 +245,8 @@ class NodeRemedy:
     def _refusal(self, decision: Decision) -> Ended | None:
         rule = self._settings.rule(decision.verb)
         if rule.mode is Mode.OFF:
-            return refused(f"{decision.verb} is off on this node")
+            off = f"{decision.verb} is off on this node"
+            return skipped(off) if decision.verb is Verb.DIAGNOSE else refused(off)
         if (self._settings.state / STOP).exists():
             return refused(f"{self._settings.state / STOP} exists on the node")
         begun = (entry.at for entry in self._journal if entry.begun and entry.decision.verb is decision.verb)
@@ -271,12 +276,26 @@ class NodeRemedy:
     async def _step(self, step: Step, environment: dict[str, str]) -> Ended:
         if isinstance(step, Terminate):
             return await self._terminate(step.program)
+        if isinstance(step, Diagnose):
+            return await self._diagnose(step.command)
         result = await self._commands.run(step, environment)
         if result.good:
             return Ended(Outcome.DONE, result.line)
         if any(text.lower() in result.output.lower() for text in step.refused_by):
             return refused(f"{step}: {result.why}")
         return failed(f"{step}: {result.why}")
+
+    async def _diagnose(self, command: Command) -> Ended:
+        """dcgmi's exit status has several meanings, its document one."""
+        result = await self._commands.run(command)
+        if result.status is None:
+            return Ended(Outcome.FAILED, result.why, failures=(result.why,))
+        found = diagnosis(result.output)
+        if found.failures:
+            return Ended(Outcome.FAILED, f"{len(found.failures)} tests failed", failures=found.failures)
+        if found.error:
+            return refused(f"DCGM has no result: {found.error}")
+        return Ended(Outcome.DONE, f"{found.passed} results are good") if found.passed else skipped("DCGM skipped all tests")
 
     async def _terminate(self, program: str) -> Ended:
         running = partial(self._machine.running, program)
@@ -351,6 +370,7 @@ class NodeRemedy:
             outcome=ended.outcome,
             holders=tuple(sanitized(holder, 64) for holder in ended.holders[:64]),
             message=sanitized(ended.message, TEXT_BYTES),
+            failures=ended.failures,
             at=at,
         )
         try:

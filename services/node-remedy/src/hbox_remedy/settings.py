@@ -23,6 +23,7 @@ LIMITS = {
     Verb.LOAD_MODULE: Limit(3, DAY_S),
     Verb.ACS_OFF: Limit(3, DAY_S),
     Verb.RESTART_DEVICE_PLUGIN: Limit(3, DAY_S),
+    Verb.DIAGNOSE: Limit(32, DAY_S),
 }
 #: Seconds until a hook, or the longest command of a verb, is ended.
 TIMEOUT_S = 300.0
@@ -63,8 +64,8 @@ class RemedySettings(Settings):
     )
     verbs: dict[Verb, VerbRule] = Field(
         {},
-        description="Enabled verbs (reset, reboot, restart-fm, load-module, acs-off, restart-device-plugin); one that is not listed is off. Of each: mode (on, "
-        "dry-run, off), hook (a command in place of the verb), most and per_s (limit of executions), timeout_s; for example "
+        description="Enabled verbs (reset, reboot, restart-fm, load-module, acs-off, restart-device-plugin, diagnose); one that is not listed is off. Of each: "
+        "mode (on, dry-run, off), hook (a command in place of the verb), most and per_s (limit of executions), timeout_s; for example "
         '{"restart-fm": {}, "reboot": {"mode": "dry-run"}}.',
     )
     state: Path = Field(
@@ -84,6 +85,12 @@ class RemedySettings(Settings):
         description="Programs that may be terminated for the reset of a card, such as dcgm-exporter; the kubelet starts them again.",
     )
     device_plugin: str = Field("nvidia-device-plugin", description="Program of the device plugin.")
+    diagnostics_level: int = Field(
+        2,
+        ge=1,
+        le=4,
+        description="Level of DCGM's diagnostics (`dcgmi diag -r`) of `diagnose`: 1 takes seconds, 2 about two minutes; 3 and 4 need more `timeout_s`.",
+    )
     bug_reports: str = Field(
         "/var/log",
         description="Folder on the node for the output of nvidia-bug-report.sh after a second failed reset; empty: none.",

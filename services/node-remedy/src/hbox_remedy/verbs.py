@@ -11,8 +11,9 @@ from hbox_common.model.remedy import NVML_EVENTS, Decision, Verb
 from .adapters.commands import Commands, Result
 from .adapters.deadline import within
 from .adapters.machine import Machine, Process
+from .core.dcgm import card_ids
 from .core.nvidia import IN_USE, Card, compute_instances, creation, gpu_instances, release_of, settings_of
-from .core.plan import Command, Ended, Plan, Step, Terminate, failed, refused
+from .core.plan import Command, Diagnose, Ended, Plan, Step, Terminate, failed, refused, skipped
 from .settings import RemedySettings
 
 #: A process that closes the card soon, such as the agent's reading of NVML, does not refuse a reset.
@@ -51,6 +52,8 @@ class Verbs:
                 return await self._acs_off()
             case Verb.RESTART_DEVICE_PLUGIN:
                 return await self._restart_device_plugin()
+            case Verb.DIAGNOSE:
+                return await self._diagnose(decision.entity, rule.timeout_s)
 
     async def _reset(self, entity: str, timeout_s: float) -> Plan | Ended:
         cards = await within(self._machine.cards)
@@ -127,7 +130,7 @@ class Verbs:
         steps: list[Command] = []
         for bridge in await within(self._machine.bridges):
             asked = await self._commands.run(Command(("setpci", "-s", bridge, ACS_CONTROL), ASK_S))
-            if asked.status is None:
+            if asked.status is None or asked.missing:
                 return failed(asked.why)
             # A bridge without the capability is an error of setpci.
             if asked.good and re.fullmatch(r"[0-9a-f]{4}", asked.line) and int(asked.line, 16) & ACS_REDIRECTS:
@@ -138,6 +141,25 @@ class Verbs:
         program = self._settings.device_plugin
         running = await within(partial(self._machine.running, program))
         return Plan((Terminate(program),)) if running else failed(f"{program} does not run")
+
+    async def _diagnose(self, entity: str, timeout_s: float) -> Plan | Ended:
+        """Of one card, or of all that DCGM lists. A process on a card would take its memory from the tests, and they its speed."""
+        cards = [card for card in await within(self._machine.cards) if entity in ("node", f"gpu:{card.uuid}")]
+        if not cards:
+            return failed(f"the driver does not reach {entity}")
+        listed = await self._commands.run(Command(("dcgmi", "discovery", "-l"), ASK_S))
+        if listed.missing:
+            return skipped("DCGM is not installed on the node")
+        ids = card_ids(listed.output) if listed.good else {}
+        if absent := [card.uuid for card in cards if card.uuid not in ids]:
+            return refused(f"DCGM does not list {', '.join(absent)}: {listed.line if listed.good else listed.why}")
+        for card in cards:
+            others, _ = await self._holders(card)
+            if others:
+                return refused(f"processes have {card.uuid} open", list(map(str, others)))
+        chosen = ",".join(str(ids[card.uuid]) for card in cards)
+        level = str(self._settings.diagnostics_level)
+        return Plan((Diagnose(Command(("dcgmi", "diag", "-r", level, "-i", chosen, "-j"), timeout_s)),))
 
     async def _smi(self, card: Card, *args: str, mig: bool = False) -> Result:
         return await self._commands.run(_smi(card, *args, mig=mig))

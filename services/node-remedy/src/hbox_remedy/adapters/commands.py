@@ -11,6 +11,8 @@ from ..core.plan import Command
 _MOST_BYTES = 256 * 1024
 #: For the rest of the output after the command ended, and for a killed command to end.
 _AFTER_S = 2.0
+#: Exit status of a shell and of nsenter for a program that is not there.
+_NOT_FOUND = 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,11 @@ class Result:
     def line(self) -> str:
         """The last line of the output that is not empty."""
         return next((line.strip() for line in reversed(self.output.splitlines()) if line.strip()), "")
+
+    @property
+    def missing(self) -> bool:
+        """Whether there is no such program: by the shell's status, which nsenter has too, or by the kernel."""
+        return self.status == _NOT_FOUND
 
     @property
     def why(self) -> str:
@@ -46,6 +53,8 @@ class Commands:
                 *self._enter, *command.args, env={**os.environ, **(environment or {})}, start_new_session=True,
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
             )  # fmt: skip
+        except FileNotFoundError as e:
+            return Result(_NOT_FOUND, f"{command.args[0]} does not start: {e.strerror}")
         except OSError as e:
             return Result(None, f"{command.args[0]} does not start: {e.strerror}")
         assert process.stdout is not None

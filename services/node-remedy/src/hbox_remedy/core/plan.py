@@ -30,7 +30,17 @@ class Terminate:
         return f"terminate {self.program}"
 
 
-Step: TypeAlias = Command | Terminate
+@dataclass(frozen=True, slots=True)
+class Diagnose:
+    """A command whose output, not its exit status, is the result (`dcgm.diagnosis`)."""
+
+    command: Command
+
+    def __str__(self) -> str:
+        return str(self.command)
+
+
+Step: TypeAlias = Command | Terminate | Diagnose
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,11 @@ class Ended:
     outcome: Outcome
     message: str = ""
     holders: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()  #: of a diagnosis
+
+
+def skipped(message: str) -> Ended:
+    return Ended(Outcome.SKIPPED, message)
 
 
 def refused(message: str, holders: Sequence[str] = ()) -> Ended:
