@@ -22,6 +22,7 @@ from hbox_common.kube import KubeClient
 from hbox_common.runtime import Condition, Health, connected, turn
 
 from .adapters.epochs import Epochs, asking
+from .adapters.gatejobs import GateJobs
 from .adapters.nodes import NodeWorker
 from .adapters.podlabels import AT_ONCE as LABELS_AT_ONCE
 from .adapters.pooltaints import PoolTaints
@@ -102,6 +103,7 @@ async def run(settings: BinderSettings, health: Health) -> None:
                 )
             )
             group.create_task(taints.run())
+            group.create_task(GateJobs(client, bus, namespace=settings.gate_namespace).run())
             group.create_task(bus.serve(PodsAsked, PodDesk(client).answer))
 
 

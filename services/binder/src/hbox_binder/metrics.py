@@ -8,6 +8,7 @@ from .core import Verb
 _BINDS = counter("binder_binds", "Bind decisions, by outcome", ["outcome"])
 EVICTIONS = counter("binder_evictions", "Evictions and revocations, by outcome", ["kind", "outcome"])
 NODES = counter("binder_nodes", "Node decisions (cordon, uncordon), by outcome", ["action", "outcome"])
+GATE_JOBS = counter("binder_gate_jobs", "Jobs of health-monitor's checks, by outcome", ["outcome"])
 POOL_TAINTS = counter("binder_pool_taints", "Taints of exclusive pools: added, removed, failed", ["done"])
 LOCK_WAIT_S = histogram(
     "binder_node_lock_wait_seconds",

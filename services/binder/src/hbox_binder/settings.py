@@ -49,6 +49,10 @@ class BinderSettings(Settings):
         description="seconds that a provisioner gets to make a volume for the node of a pod; then another node is tried. The deadline of the bind "
         "(scheduler-core's gang_deadline_s) also ends the wait",
     )
+    gate_namespace: str = Field(
+        "",
+        description="Namespace in which the binder creates the Jobs of health-monitor's checks (gate-job.yaml); empty = none, and these checks wait.",
+    )
     concurrency: int = Field(32, ge=8, le=512, description="Maximum concurrent calls to the Kubernetes API, 8 to 512.")
     patience_s: float = Field(
         3.0, gt=0, le=60, description="Seconds after which the binder reports an unsettled decision as unknown."
