@@ -4,7 +4,7 @@ import re
 
 from hbox_common.health.report import Check, Fact
 from hbox_common.model import Incident, IncidentState, NodeName
-from hbox_common.model.remedy import Outcome, Verb
+from hbox_common.model.remedy import REPAIRS, Outcome, Verb
 from hbox_health.core.judge.courses import Policies
 from hbox_health.core.judge.facts import Assessor
 from hbox_health.core.judge.happenings import (
@@ -40,7 +40,7 @@ class HBox:
     name = "hbox"
 
     def __init__(self, rules: Rules) -> None:
-        self.engine = Incidents(Policies(verbs=frozenset(Verb), validator=True), Assessor(rules))
+        self.engine = Incidents(Policies(verbs=REPAIRS, validator=True), Assessor(rules))
         self.cordoned: set[str] = set()
         self.events = 0
 

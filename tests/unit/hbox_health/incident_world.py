@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from hbox_common.model import Incident, IncidentState, NodeName
-from hbox_common.model.remedy import Verb
+from hbox_common.model.remedy import REPAIRS
 from hbox_health.core.judge.courses import Policies
 from hbox_health.core.judge.finding import Action, Blame, Finding, Scope, Severity
 from hbox_health.core.judge.happenings import (
@@ -70,7 +70,7 @@ def of_program(entity: str = GPU, code: str = "31") -> Finding:
 
 @dataclass
 class World:
-    policies: Policies = field(default_factory=lambda: Policies(verbs=frozenset(Verb), validator=True))
+    policies: Policies = field(default_factory=lambda: Policies(verbs=REPAIRS, validator=True))
     memory: Memory | None = None
     obey: bool = True
     now: float = 1_000_000.0

@@ -6,7 +6,7 @@ import pytest
 
 from hbox_common.model import IncidentState, NodeName
 from hbox_common.model.healthorder import Exemption
-from hbox_common.model.remedy import Outcome, Verb
+from hbox_common.model.remedy import REPAIRS, Outcome, Verb
 from hbox_health.core.judge.courses import Policies
 from hbox_health.core.judge.finding import Action, Blame, Scope, Severity
 from hbox_health.core.judge.happenings import (
@@ -142,7 +142,7 @@ def test_a_fault_during_the_check_starts_anew(world: World) -> None:
 
 
 def test_without_a_validator_ten_quiet_minutes_are_the_check() -> None:
-    world = World(Policies(verbs=frozenset(Verb)))
+    world = World(Policies(verbs=REPAIRS))
     world.nodes(1)
     world.pods()
     world.record(reset())

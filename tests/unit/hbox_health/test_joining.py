@@ -6,7 +6,7 @@ import pytest
 
 from hbox_common.health.report import Check, Fact
 from hbox_common.model import IncidentState, NodeName
-from hbox_common.model.remedy import Outcome, Verb
+from hbox_common.model.remedy import REPAIRS, Outcome
 from hbox_health.core.judge.courses import Policies
 from hbox_health.core.judge.facts import Assessor
 from hbox_health.core.judge.finding import Action
@@ -71,7 +71,7 @@ class Box(World):
 
 @pytest.fixture
 def box() -> Box:
-    return Box(Policies(verbs=frozenset(Verb)))
+    return Box(Policies(verbs=REPAIRS))
 
 
 def test_a_complete_node_joins_and_works(box: Box) -> None:

@@ -16,6 +16,8 @@ from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Conflict
 from hbox_common.events import (
     FabricChanged,
+    GateJobObserved,
+    GateJobsDecided,
     HealthEvictionAsked,
     HealthOrderAsked,
     HealthOrdersAsked,
@@ -105,7 +107,7 @@ class HealthMonitor:
             group.create_task(self._follow_rules())
             group.create_task(
                 self._bus.follow(
-                    [NodeStateChanged, FabricChanged, HealthVerdict, HealthEvictionAsked, RemediesDecided],
+                    [NodeStateChanged, FabricChanged, HealthVerdict, HealthEvictionAsked, RemediesDecided, GateJobsDecided],
                     self._on_messages,
                     start=Start.LAST_PER_SUBJECT,
                     on_ready=self._synced,
@@ -163,7 +165,7 @@ class HealthMonitor:
                 for name in self._units.put(event.fabric, event.hypernodes):
                     if (state := self.core.state_of(name)) is not None:
                         self._judging.node(state)
-            elif isinstance(event, HealthEvictionAsked | RemediesDecided):
+            elif isinstance(event, HealthEvictionAsked | RemediesDecided | GateJobsDecided):
                 self._judging.note(event)
             else:
                 assert isinstance(event, HealthVerdict)
@@ -180,6 +182,7 @@ class HealthMonitor:
             group.create_task(self._bus.serve(HealthPolicyAsked, self._orders.policy))
             group.create_task(self._take_reports())
             group.create_task(self._take_remedies())
+            group.create_task(self._take_jobs())
 
     async def _stop_when_taken_over(self) -> NoReturn:
         """A consumer survives what its handler raises."""
@@ -191,6 +194,9 @@ class HealthMonitor:
 
     async def _take_remedies(self) -> NoReturn:
         await self._bus.consume("health-monitor-remedies", [RemedyObserved], self._judging.on_remedies, writers_only=True)
+
+    async def _take_jobs(self) -> NoReturn:
+        await self._bus.consume("health-monitor-gate", [GateJobObserved], self._judging.on_jobs, writers_only=True)
 
     def _synced(self) -> None:
         self._step(Synced())

@@ -13,7 +13,7 @@ from typing import NoReturn
 from hbox_common.bus import Delivery
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Conflict, Unavailable
-from hbox_common.events import DeviceErrorSeen, HealthEvictionAsked, HealthReport, RemediesDecided, token_of
+from hbox_common.events import DeviceErrorSeen, GateJobsDecided, HealthEvictionAsked, HealthReport, RemediesDecided, token_of
 from hbox_common.model import CardId, Claim, Incident, IncidentState, JobId, NodeName, NodeState, Verdict
 from hbox_common.model.claim import KUBELET_GAVE
 from hbox_common.model.devices import VENDORS
@@ -47,6 +47,7 @@ from .core.judge.incidents import Incidents
 from .core.judge.memory import Memory, NodeMemory
 from .core.judge.rules import Rules
 from .core.judge.timing import lost_cards
+from .gating import Gating, observed
 from .remedying import Remedying, results
 
 log = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class Judging:
         self._synced = self._pods_known = False
         self._first: dict[NodeName, NodeState] = {}  #: nodes until `synced`
         self._standing: dict[_Request, HealthEvictionAsked] = {}  #: requests in the stream
-        self._remedying = Remedying(outbox)
+        self._remedying, self._gating = Remedying(outbox), Gating(outbox)
         self._effects: list[Effect] = []
         self._changed: set[str] = set()
         self._orders: dict[str, HealthOrder] = {}  #: applied, and not stored yet
@@ -133,12 +134,14 @@ class Judging:
             scopes = Seen(verdict.cards, rails, verdict.multi_gpu, verdict.multi_node, verdict.healthy, verdict.incidents)
             self._step(VerdictSeen(verdict.node, scopes))
 
-    def note(self, asked: HealthEvictionAsked | RemediesDecided) -> None:
+    def note(self, asked: HealthEvictionAsked | RemediesDecided | GateJobsDecided) -> None:
         """A request or decision that was in the stream at the start."""
         if self._synced:
             return
         if isinstance(asked, RemediesDecided):
             self._remedying.note(asked)
+        elif isinstance(asked, GateJobsDecided):
+            self._gating.note(asked)
         elif not asked.ended:
             self._standing[asked.node, asked.incident] = asked
 
@@ -152,7 +155,8 @@ class Judging:
             self._step(NodeSeen(name, gone=True))
         self._step(Tick())
         self._first.clear()
-        self._changed |= {node for node, _ in self._standing} | set(self._remedying.nodes) | set(self._engine.dump().nodes)
+        standing = {node for node, _ in self._standing} | set(self._remedying.nodes) | set(self._gating.nodes)
+        self._changed |= standing | set(self._engine.dump().nodes)
 
     def republish(self) -> None:
         """The stream of requests was lost: publish all open incidents again, with their requests."""
@@ -161,8 +165,10 @@ class Judging:
             self._outbox.incident(incident)
         self._request({name: self._wanted(name) for name in self._engine.dump().nodes})
         self._remedying.lost()
+        self._gating.lost()
         for name, node in self._engine.dump().nodes.items():
             self._remedying.publish(name, node)
+            self._gating.publish(name, node, self._policies.job)
 
     def pods(self, node: NodeName, claims: Iterable[Claim], spanning: Collection[JobId] = ()) -> None:
         """The live claims of cards of a node; `spanning`: those of their jobs that are gangs on several nodes."""
@@ -207,6 +213,11 @@ class Judging:
     async def on_remedies(self, deliveries: Sequence[Delivery]) -> None:
         for result in results(deliveries):
             self._step(result)
+        await self.flush()
+
+    async def on_jobs(self, deliveries: Sequence[Delivery]) -> None:
+        for seen in observed(deliveries):
+            self._step(seen)
         await self.flush()
 
     def use(self, rules: Rules, policies: Policies) -> None:
@@ -309,6 +320,7 @@ class Judging:
         self._request(wanted)
         for name in wanted:
             self._remedying.publish(name, self._engine.dump().nodes.get(name))
+            self._gating.publish(name, self._engine.dump().nodes.get(name), self._policies.job)
         self._count()
 
     def _log(self, incident: Incident) -> None:

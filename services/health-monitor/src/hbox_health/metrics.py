@@ -26,6 +26,7 @@ REFUSED = counter(
     ["reason"],
 )
 REMEDIES = counter("health_remedies", "Results of remedies that node-remedy reported", ["verb", "outcome"])
+GATE_JOBS = counter("health_gate_jobs", "What the binder reported of Jobs of checks, by outcome", ["outcome"])
 WAITING = gauge("health_restrictions_waiting", "Nodes that the breaker of incidents holds back from a restriction of the node")
 INCIDENTS = gauge("health_incidents", "Open incidents, by family of their kind", ["kind", "state"])
 ENTERED = counter("health_incidents_entered", "Incidents that entered a state", ["kind", "state"])

@@ -11,7 +11,8 @@ from hbox_common.bus import Delivery
 from hbox_common.clock import wall_s
 from hbox_common.events import RemediesDecided, RemedyObserved, token_of
 from hbox_common.model import IncidentState, NodeName
-from hbox_common.model.remedy import Decision, Outcome
+from hbox_common.model.bounds import sanitized
+from hbox_common.model.remedy import Decision, Outcome, Verb
 
 from . import metrics
 from .adapters.outbox import Outbox
@@ -77,7 +78,7 @@ def decisions_of(node: NodeMemory | None, *, expires: float) -> tuple[Decision, 
         Decision(asked.incident, asked.entity, asked.verb, asked.attempt, expires)
         for incident in node.open.values()
         if (asked := incident.remedy) is not None
-        and incident.state is IncidentState.REPAIRING
+        and (incident.state is IncidentState.REPAIRING or asked.verb is Verb.DIAGNOSE)
         and not incident.withdrawn
         and asked.boot_id == node.boot_id
     )
@@ -101,5 +102,11 @@ def results(deliveries: Sequence[Delivery]) -> Iterable[Remedied]:
         )  # fmt: skip
         refused = (observed.message,) if observed.outcome is Outcome.REFUSED and observed.message else ()
         yield Remedied(
-            observed.node, decision.entity, decision.verb, observed.outcome, observed.holders or refused, decision.id
+            observed.node,
+            decision.entity,
+            decision.verb,
+            observed.outcome,
+            observed.holders or refused,
+            decision.id,
+            sanitized("; ".join(observed.failures) or observed.message),
         )

@@ -5,7 +5,9 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+from hbox_common.errors import InvalidRequest
 from hbox_common.events import PolicyValue
+from hbox_common.model.gatejob import manifest_of
 
 from .core.judge.courses import Policies
 from .core.judge.policyfile import parse_policies, values_of
@@ -13,6 +15,8 @@ from .core.judge.rules import BadRules, Rules
 from .data import FILES, read_tables, shipped_rules
 
 POLICIES = "policies.yaml"
+#: A Job of Kubernetes that runs on hardware before it returns.
+GATE_JOB = "gate-job.yaml"
 
 
 class RuleBook:
@@ -50,6 +54,11 @@ class RuleBook:
     def _use(self, texts: dict[str, str]) -> None:
         rules = read_tables(texts)
         policies = parse_policies(texts[POLICIES], self._settings) if POLICIES in texts else self._settings
+        if GATE_JOB in texts:
+            try:
+                policies = replace(policies, job=manifest_of(texts[GATE_JOB]))
+            except InvalidRequest as e:
+                raise BadRules(f"{GATE_JOB}: {e.message}") from None
         version = self._settings.version
         if texts:
             version += f"+{hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()[:8]}"
@@ -58,7 +67,8 @@ class RuleBook:
     @property
     def tables(self) -> dict[str, str]:
         """Where each table comes from."""
-        return {name: str(self._folder / name) if self._folder and name in self._texts else "shipped" for name in FILES}
+        own = {name: str(self._folder / name) for name in self._texts if self._folder and name != POLICIES}
+        return {**dict.fromkeys(FILES, "shipped"), GATE_JOB: "none", **own}
 
     @property
     def values(self) -> tuple[PolicyValue, ...]:
@@ -79,7 +89,7 @@ def _source(value: float, setting: float | None, default: float | None) -> str:
 def _read(folder: Path) -> dict[str, str]:
     """The files of the folder that health-monitor knows. Raises BadRules."""
     texts: dict[str, str] = {}
-    for name in (*FILES, POLICIES):
+    for name in (*FILES, POLICIES, GATE_JOB):
         try:
             texts[name] = (folder / name).read_text()
         except FileNotFoundError:

@@ -49,7 +49,7 @@ class HealthSettings(Settings):
     remedies: str = Field(
         "",
         description="Verbs, separated by commas, that health-monitor decides and node-remedy executes: reset, reboot, restart-fm, load-module, acs-off, "
-        "restart-device-plugin. Empty: none.",
+        "restart-device-plugin, diagnose. Empty: none.",
     )
 
     @field_validator("remedies")
@@ -60,7 +60,8 @@ class HealthSettings(Settings):
 
     rules_folder: Path | None = Field(
         None,
-        description="Folder with own codes.yaml, nvlink5.yaml, profiles.yaml or policies.yaml, read again when they change; a missing file: as shipped.",
+        description="Folder with own codes.yaml, nvlink5.yaml, profiles.yaml, policies.yaml or gate-job.yaml, read again when they change; a missing file: as "
+        "shipped.",
     )
 
     def policies(self) -> Policies:

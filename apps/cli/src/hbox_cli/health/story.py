@@ -13,7 +13,7 @@ from hbox_common.health.lines import read_raw, read_text
 from hbox_common.health.report import NODE, Check, Fact
 from hbox_common.model import Incident, IncidentState, NodeName
 from hbox_common.model.healthorder import Exemption
-from hbox_common.model.remedy import Outcome, Verb
+from hbox_common.model.remedy import REPAIRS, Outcome, Verb
 from hbox_health.core.judge.courses import Policies
 from hbox_health.core.judge.facts import Assessor, box_of
 from hbox_health.core.judge.finding import Action, Blame, Finding, Scope, Severity
@@ -96,7 +96,7 @@ class Story:
         self.events: list[dict[str, Any]] = sorted(given["events"], key=lambda event: float(event["t"]))
         self.expect = expect
         checks = any(str(event["event"]).startswith("validation") for event in self.events)
-        self.engine = Incidents(Policies(verbs=frozenset(Verb), validator=checks), Assessor(rules))
+        self.engine = Incidents(Policies(verbs=REPAIRS, validator=checks), Assessor(rules))
         self.rules = rules
         self.nodes: dict[str, _Node] = {}
         self.jobs: dict[str, _Job] = {}

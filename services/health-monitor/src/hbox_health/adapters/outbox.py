@@ -10,6 +10,7 @@ from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import (
     DeviceErrorSeen,
+    GateJobsDecided,
     HealthChanged,
     HealthEvictionAsked,
     HealthOrdered,
@@ -42,6 +43,7 @@ _Message = (
     | HealthOrdered
     | HealthRulesChanged
     | RemediesDecided
+    | GateJobsDecided
 )
 
 
@@ -93,6 +95,9 @@ class Outbox:
 
     def remedies(self, decided: RemediesDecided) -> None:
         self._put("remedy", decided.node, decided)
+
+    def gate(self, decided: GateJobsDecided) -> None:
+        self._put("gate", decided.node, decided)
 
     def decided(self, decide: Decide, *, wall: float) -> None:
         id_ = DecisionId(f"{decide.action}.{decide.node}.{int(wall * 1000)}")
@@ -155,7 +160,7 @@ class Outbox:
             case DeviceErrorSeen():
                 await self._bus.publish(message, message.node)
                 self.sent.add(message.own_id)
-            case RemediesDecided():
+            case RemediesDecided() | GateJobsDecided():
                 await self._bus.publish(message, message.node)
             case NodeDecided():
                 await self._bus.publish(message, message.key, message_id=message.id)

@@ -11,6 +11,8 @@ from .happenings import Policy
 
 #: Kind of an incident: a node in maintenance.
 MAINTENANCE = "maintenance"
+#: Kind of an incident: a node that joins is checked before it takes work.
+NEW_NODE = "new-node"
 #: Kind of an incident: a device plugin hands out cards that are out of use (`plugins.py`).
 PLUGIN = "plugin"
 WEEK_S, DAY_S, HOUR_S = 7 * 24 * 3600.0, 24 * 3600.0, 3600.0
@@ -125,6 +127,9 @@ class Policies:
     verbs: frozenset[Verb] = frozenset()  #: that node-remedy executes
     validator: bool = False  #: whether checks run after a repair; else `validated_s` without a new reason count as one
     validated_s: float = 600.0
+    job: str = ""  #: JSON of the operator's Job of the check; empty: none
+    job_deadline_s: float = 900.0  #: of an attempt, if the Job has none of its own
+    job_attempts: int = 2
     check_s: float = 600.0  #: what is still bad so long after a repair makes the repair a failure
     cordon: bool = True
     limits: Limits = field(default_factory=Limits)

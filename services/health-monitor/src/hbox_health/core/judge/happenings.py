@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from hbox_common.health.report import Fact
 from hbox_common.model import Incident, NodeName
+from hbox_common.model.gatejob import JobOutcome
 from hbox_common.model.healthorder import Exemption
 from hbox_common.model.remedy import Decision, Outcome, Verb
 
@@ -114,6 +115,17 @@ class Remedied:
     outcome: Outcome
     holders: tuple[str, ...] = ()
     decision: str = ""  #: id of the decision; empty: of no decision of ours
+    text: str = ""  #: names of the tests of a diagnosis that failed, or why it was skipped or refused
+
+
+@dataclass(frozen=True, slots=True)
+class JobObserved:
+    """What became of a Job of a check."""
+
+    node: NodeName
+    job: str  #: id of the `GateJob`
+    outcome: JobOutcome
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +209,7 @@ Event: TypeAlias = (
     | JobsSeen
     | JobEnded
     | Remedied
+    | JobObserved
     | HoldersStopped
     | Validated
     | OperatorAccepts

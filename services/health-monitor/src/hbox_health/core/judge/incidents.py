@@ -23,7 +23,7 @@ from typing import TypeAlias
 from hbox_common.model import IncidentState, NodeName
 from hbox_common.model.remedy import Verb
 
-from . import interventions, timing
+from . import gate, interventions, timing
 from .courses import Policies, course_of
 from .happenings import (
     AgentSeen,
@@ -35,6 +35,7 @@ from .happenings import (
     Found,
     HoldersStopped,
     JobEnded,
+    JobObserved,
     JobsSeen,
     Maintenance,
     NodeSeen,
@@ -162,6 +163,8 @@ class Incidents:
                 self._found(site, event)
             case Remedied():
                 remedied(site, event)
+            case JobObserved():
+                gate.job_observed(site, event)
             case Validated():
                 validated(site, event)
             case HoldersStopped(_, entity, stopped):
@@ -322,6 +325,7 @@ class Incidents:
         for incident in node.open.values():
             if incident.kind == NODE_FAULT and not incident.ticket:
                 node.repairs += [(site.now, Verb.REBOOT, card) for card in incident.cards or [""]]
+            gate.restart(incident)
             incident.remedy = None
             if incident.state is IncidentState.REPAIRING:
                 incident.state = IncidentState.CONFIRMED

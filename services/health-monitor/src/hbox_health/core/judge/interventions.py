@@ -7,6 +7,7 @@ for a fault. No fault of the node opens an incident meanwhile. The breaker neith
 from hbox_common.model import IncidentState
 from hbox_common.model.healthorder import Exemption
 
+from . import gate
 from .courses import MAINTENANCE
 from .finding import Action, Blame, Finding, Scope, Severity
 from .memory import Reason
@@ -45,6 +46,7 @@ def maintain(site: Site, until: float, why: str) -> None:
     incident.ticket = ""
     if incident.state is IncidentState.VALIDATING:
         incident.evicted, incident.notified = {}, []
+        gate.abandon(incident)
     if incident.state is not IncidentState.DRAINING:
         incident.state = IncidentState.CONFIRMED
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from hbox_common.health.report import Value
-from hbox_common.model import Incident, IncidentState
+from hbox_common.model import GateStep, Incident, IncidentState, StepResult
 from hbox_common.model.healthorder import Exemption
 
 from .blame import Blame
@@ -12,6 +12,8 @@ from .finding import Finding
 from .happenings import Found, PodOnCards, Remedy, Scopes
 
 MOST_EVIDENCE, MOST_RECORDS, MOST_BOOTS, MOST_BURST = 16, 4096, 16, 64
+#: Attempts at active steps of checks that an incident keeps.
+MOST_ATTEMPTS = 16
 #: Decisions on remedies of a node whose results are known to have been counted.
 MOST_DECISIONS = 64
 
@@ -28,6 +30,22 @@ class Reason:
     ended: float | None = None  #: a state that is good again since then
     confirmed: bool = False  #: it lasted for its debounce
     cured: bool = False  #: a repair should have ended it; a check has to confirm that
+
+
+@dataclass(slots=True)
+class Step:
+    """An active step of the check after the last repair (`gate.py`)."""
+
+    name: str
+    result: StepResult = StepResult.WAITING
+    attempt: int = 0  #: of the step for this incident, over all its repairs; it names the decision
+    tries: int = 0  #: attempts that failed since the repair
+    at: float = 0.0  #: of the result, or of the beginning
+    text: str = ""
+    begun: bool = False  #: its executor has answered
+    retry_at: float = 0.0
+    deadline_s: int = 0  #: of a Job
+    cards: list[str] = field(default_factory=list)  #: UUIDs of the cards that a Job is about
 
 
 @dataclass(slots=True)
@@ -60,6 +78,9 @@ class Open:
     holders: list[str] = field(default_factory=list)
     validated_from: float = 0.0
     checks: list[str] = field(default_factory=list)  #: results of the check after the last repair
+    steps: list[Step] = field(default_factory=list)  #: of that check
+    attempted: list[GateStep] = field(default_factory=list)  #: attempts at steps that ended, also after earlier repairs
+    counts: dict[str, int] = field(default_factory=dict)  #: attempts by step
     evicted: dict[str, float] = field(default_factory=dict)  #: job -> deadline of its notice; 0: evicted
     leaving: list[str] = field(default_factory=list)  #: cards that pods have to leave now
     leaving_jobs: list[str] = field(default_factory=list)  #: jobs that have to leave, if only they do: the cards are not sick

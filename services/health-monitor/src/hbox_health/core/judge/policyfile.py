@@ -15,7 +15,7 @@ from .rules import BadRules
 _TABLES = ("waits", "clean")
 _KINDS = (*WAITS, *CLEAN, "nvml", "sxid", "xid")
 #: Numbers below these mean nothing.
-_LEAST = {"failures": 1, "flaps": 1, "group_nodes": 1}
+_LEAST = {"failures": 1, "flaps": 1, "group_nodes": 1, "job_attempts": 1, "job_deadline_s": 1}
 _NAMES = tuple(field.name for field in fields(Policies) if field.type in (int, float))
 
 

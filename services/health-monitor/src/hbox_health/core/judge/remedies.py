@@ -3,6 +3,7 @@
 from hbox_common.model import IncidentState
 from hbox_common.model.remedy import Outcome, Verb
 
+from . import gate
 from .courses import DAY_S, MAINTENANCE, Course, Isolation, Leave, contained, course_of, decides
 from .finding import Action, Blame, Finding, Scope, Severity
 from .happenings import EvictGang, Found, PodOnCards, Policy, Remedied, Remedy, TellOwner, Validated
@@ -270,6 +271,10 @@ def remedied(site: Site, event: Remedied) -> None:
         if event.verb is Verb.RESET and event.outcome in (Outcome.DONE, Outcome.FAILED):
             site.node.repairs.append((site.now, Verb.RESET, event.entity))
         return
+    if event.verb is Verb.DIAGNOSE:
+        for incident in requested:
+            gate.diagnosed(site, incident, event)
+        return
     for incident in requested:
         incident.begun = True
         if event.outcome is not Outcome.BEGUN:
@@ -349,10 +354,10 @@ def validated(site: Site, event: Validated) -> None:
             check_failed(site, incident)
 
 
-def check_failed(site: Site, incident: Open) -> None:
+def check_failed(site: Site, incident: Open, why: str = "") -> None:
     if incident.kind == CARD:
         reset_failed(site, incident)
         return
-    incident.state, incident.ticket = IncidentState.CONFIRMED, "it is not well after its repair"
+    incident.state, incident.ticket = IncidentState.CONFIRMED, why or "it is not well after its repair"
     for reason in incident.reasons.values():
         reason.cured = False

@@ -2,6 +2,7 @@
 
 from hbox_common.model import IncidentState
 
+from . import gate
 from .courses import Isolation, course_of
 from .finding import Action, Blame, Finding, Scope, Severity
 from .happenings import Found
@@ -48,6 +49,7 @@ def advance(site: Site, incident: Open) -> bool:
     if incident.state is IncidentState.VALIDATING:
         if any(not reason.cured and reason.confirmed for reason in incident.reasons.values()):
             incident.state, incident.evicted, incident.notified = IncidentState.CONFIRMED, {}, []
+            gate.abandon(incident)
         elif not site.work.policies.validator:
             check(site, incident)
     if not incident.reasons and not incident.ticket:

@@ -1,32 +1,42 @@
 """The check of what was repaired, by what the node's agent reports after the repair. A node without an agent passes after `validated_s` without a new fault.
 
-A repair is complete when no new fault appeared for `validated_s`, the agent reports, each state that was bad is taken back by its source, and after a reboot or
-a maintenance NVML lists all cards. What is missing is in `held_by`. A state that is still bad `check_s` after a reset, and cards that NVML still does not list,
-are a failed repair; an agent that does not report only delays.
+A repair is complete when no new fault appeared for `validated_s`, the agent reports, each state that was bad is taken back by its source, after a reboot or
+a maintenance NVML lists all cards, and the active steps that an operator enabled have passed (`gate.py`). What is missing is in `held_by`. A state that is
+still bad `check_s` after a reset, cards that NVML still does not list, and a failed step are a failed repair; an agent that does not report only delays.
 """
 
 from dataclasses import dataclass
 
+from hbox_common.model import StepResult
 from hbox_common.model.remedy import Verb
 
+from . import gate
 from .courses import MAINTENANCE
-from .memory import Open
+from .finding import Action, Blame, Finding, Scope, Severity
+from .memory import Open, Reason, Step
 from .remedies import check_failed
-from .work import Site, hold
+from .work import CARD, Site, code_of, ended, hold
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     what: str
     passed: bool | None  #: None: not known yet
+    quiet: bool = False  #: it passes by time alone
 
 
 def check(site: Site, incident: Open) -> None:
     """Let the incident's reasons end, or its repair fail, or wait."""
     policies, since = site.work.policies, incident.validated_from
     found = results(site, incident)
+    ready = all(one.passed or one.quiet for one in found) and site.now >= site.node.maintenance_until
+    steps = gate.advance(site, incident, ready=ready)
     incident.checks = [f"{one.what}: {_OUTCOMES[one.passed]}" for one in found]
-    if all(one.passed for one in found):
+    failed = next((step for step in steps if step.result is StepResult.FAILED), None)
+    if failed is not None:
+        _fail(site, incident, failed)
+        return
+    if all(one.passed for one in found) and all(ended(step) for step in steps):
         incident.reasons = {}
         return
     fails_at = since + max(policies.validated_s, policies.check_s)
@@ -37,10 +47,32 @@ def check(site: Site, incident: Open) -> None:
     for one in found:
         if not one.passed:
             hold(incident, f"check: {one.what}")
+    for step in steps:
+        if not ended(step):
+            hold(incident, f"check: {step.name} is {step.result}" + (f", {step.text}" if step.text else ""))
     if site.node.unschedulable and not site.node.ours:
         hold(incident, "hand")
     if not {incident.entity, *incident.cards}.isdisjoint(site.node.refused):
         hold(incident, "device-plugin")
+
+
+def _fail(site: Site, incident: Open, step: Step) -> None:
+    """The failed step is a reason of its own: the states that were bad are good, and would end."""
+    why = f"{step.name} failed after {incident.action_done}: {step.text}"
+    card = incident.kind == CARD
+    finding = Finding(
+        incident.entity,
+        "check",
+        step.name,
+        Severity.FATAL_GPU if card else Severity.FATAL_NODE,
+        Blame.HARDWARE,
+        Scope.GPU if card else Scope.NODE,
+        Action.RESET if card else Action.TICKET,
+        "hbox",
+        why,
+    )
+    check_failed(site, incident, why)
+    incident.reasons[code_of(finding)] = Reason(finding, site.now, site.now, 0.0, confirmed=True)
 
 
 _OUTCOMES = {True: "passed", False: "failed", None: "unknown"}
@@ -49,7 +81,9 @@ _OUTCOMES = {True: "passed", False: "failed", None: "unknown"}
 def results(site: Site, incident: Open) -> list[Result]:
     node, policies, since = site.node, site.work.policies, incident.validated_from
     still = False if incident.action_done == Verb.RESET else None  # a boot's states are read anew
-    out = [Result(f"no new fault for {policies.validated_s:.0f} s", site.now >= since + policies.validated_s or None)]
+    out = [
+        Result(f"no new fault for {policies.validated_s:.0f} s", site.now >= since + policies.validated_s or None, quiet=True)
+    ]
     if node.agent_seen is not None:
         out.append(Result("the agent reports", node.agent_seen >= since or None))
     out += [

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 
-from hbox_common.model import Incident, IncidentState, NodeName
+from hbox_common.model import GateStep, Incident, IncidentState, NodeName, StepResult
 
 from .courses import Policies, decides
 from .finding import Action, Finding, Severity
 from .happenings import Effect, IncidentChanged
-from .memory import MOST_EVIDENCE, Group, Memory, NodeMemory, Open
+from .memory import MOST_EVIDENCE, Group, Memory, NodeMemory, Open, Step
 
 NODE, CONTROL_PLANE = "node", "control-plane"
 #: Kinds of incidents that rules name: a fault that only a reboot ends; a card that has to be reset or replaced.
@@ -111,6 +111,7 @@ class Work:
             held_by=tuple(dict.fromkeys(incident.held_by)) if not closed else (),
             why=closed or incident.ticket or "; ".join(filter(None, (worst.why if worst else "", incident.next_step))),
             checks=tuple(incident.checks),
+            steps=(*incident.attempted, *(shown(step) for step in incident.steps if not ended(step))),
         )
         if value != before:
             incident.published = value = replace(value, changed=self.now)
@@ -166,5 +167,14 @@ def repaired(site: Site, incident: Open, verb: str) -> None:
         if incident.state is IncidentState.SUSPECT:
             incident.reasons = {}
         return
-    incident.state, incident.validated_from = IncidentState.VALIDATING, site.now
+    incident.state, incident.validated_from, incident.steps = IncidentState.VALIDATING, site.now, []
     incident.action_done = verb or incident.action_done
+
+
+def ended(step: Step) -> bool:
+    return step.result not in (StepResult.WAITING, StepResult.RUNNING)
+
+
+def shown(step: Step) -> GateStep:
+    attempt = step.attempt if step.result is not StepResult.WAITING else 0
+    return GateStep(step.name, step.result, attempt, step.at, step.text)
