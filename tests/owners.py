@@ -37,7 +37,10 @@ leaderworkerset.x-k8s.io/v1 LeaderWorkerSet leaderworkersets
 ray.io/v1 RayCluster rayclusters
 ray.io/v1 RayJob rayjobs
 sparkoperator.k8s.io/v1beta2 SparkApplication sparkapplications
+serving.knative.dev/v1 Service services
+serving.knative.dev/v1 Configuration configurations
 serving.knative.dev/v1 Revision revisions
+keda.sh/v1alpha1 ScaledObject scaledobjects
 apps/v1 Deployment deployments
 apps/v1 ReplicaSet replicasets
 apps/v1 StatefulSet statefulsets
