@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model import TopologyMode, TopologyWish
 from hbox_common.workloads import (
     Alone,
     GroupBy,
@@ -21,9 +22,11 @@ from hbox_common.workloads import (
     Unread,
     gang_of,
     group_ref_of,
+    indexed_gang,
     place,
     read_owner,
 )
+from hbox_common.workloads.owner import LWS_SUB_GROUP
 from hbox_common.workloads.placing import MAX_STEPS
 from hbox_common.workloads.schema import MAX_KINDS
 
@@ -182,3 +185,154 @@ def test_minimum_in_an_annotation_that_is_no_number_counts_as_one(text: str) -> 
     assert isinstance(gang, InGang)
     assert (gang_of(gang, {}).min_member, gang_of(gang, {}).problem) == (1, "")
     assert gang.owner.ignored.startswith(f"annotation {key} is ")
+
+
+JOB = OwnerRef("batch/v1", "Job", "sweep", "uid-sweep")
+
+
+def batch_job(**spec: Any) -> Owner:
+    return owner(JOB, spec={"parallelism": 3, "completions": 5, "completionMode": "Indexed", **spec})
+
+
+@pytest.mark.parametrize(("policy", "minimum"), [({"gang": {"minCount": 2}}, 2), ({"gang": {}}, 3)])
+def test_job_is_a_gang_by_its_own_scheduling_field(policy: dict[str, Any], minimum: int) -> None:
+    made = gang(batch_job(scheduling={"schedulingPolicy": policy}), ref=JOB)
+    assert made.min_member == minimum
+    assert made.reasons[0].startswith(f"minimum {minimum}: spec.scheduling.schedulingPolicy.gang")
+
+
+@pytest.mark.parametrize("scheduling", [None, {"schedulingPolicy": {"basic": {}}}, "gang"])
+def test_pods_of_a_job_without_a_gang_are_single(scheduling: Any) -> None:
+    assert isinstance(found(batch_job(scheduling=scheduling), ref=JOB), Alone)
+
+
+@pytest.mark.parametrize(("spec", "minimum"), [({}, 3), ({"parallelism": 9}, 5), ({"completionMode": "NonIndexed"}, None)])
+def test_indexed_job_is_a_gang_of_the_pods_that_run_together(spec: dict[str, Any], minimum: int | None) -> None:
+    assert indexed_gang(batch_job(**spec)).declared.minimum == minimum
+
+
+def test_minimum_that_an_indexed_job_declares_counts() -> None:
+    declared = batch_job(scheduling={"schedulingPolicy": {"gang": {"minCount": 2}}})
+    assert indexed_gang(declared).declared.minimum == 2
+
+
+POD_GANG = OwnerRef("scheduler.grove.io/v1alpha1", "PodGang", "serve-0", "uid-gang")
+
+
+def pod_gang(**prefill: Any) -> Owner:
+    groups = [{"name": "serve-0-prefill", "minReplicas": 2, **prefill}, {"name": "serve-0-decode", "minReplicas": 3}]
+    return owner(POD_GANG, spec={"podgroups": groups, "priorityClassName": "high"})
+
+
+def test_pod_groups_of_a_podgang_are_sub_groups_with_their_minima() -> None:
+    made = gang(pod_gang(), group=GroupRef(GroupBy.GROVE, "serve-0"), ref=None)
+    assert (made.min_member, made.min_by_role) == (5, {"serve-0-prefill": 2, "serve-0-decode": 3})
+    assert made.priority_class == "high"
+
+
+def test_pod_of_a_podgang_has_the_role_of_its_pod_group() -> None:
+    pod = Submitted(
+        "uid-pod", "ml", "pod", None, {"grove.io/podclique": "serve-0-decode"}, group=GroupRef(GroupBy.GROVE, "serve-0")
+    )
+    placed = place(pod, lambda namespace, ref: pod_gang(), KINDS)
+    assert isinstance(placed, InGang)
+    assert placed.role == "serve-0-decode"
+
+
+def test_pack_constraint_of_a_pod_group_names_its_tier() -> None:
+    pack = {"topologyConstraint": {"packConstraint": {"required": "example.org/rack"}}}
+    (policy,) = gang(pod_gang(**pack), group=GroupRef(GroupBy.GROVE, "serve-0"), ref=None).sub_gangs
+    assert (policy.selector, policy.size, policy.min_sub_gangs) == ({"grove.io/podclique": "serve-0-prefill"}, 2, 1)
+    assert policy.topology == TopologyWish(TopologyMode.HARD, None, "example.org/rack")
+
+
+@pytest.mark.parametrize("wrong", [7, "a\nb", {"x": 1}, "k" * 400])
+def test_pack_constraint_that_is_no_label_is_a_problem(wrong: Any) -> None:
+    read = pod_gang(topologyConstraint={"packConstraint": {"required": wrong}})
+    assert read.problem.startswith("spec.podgroups.topologyConstraint.packConstraint.required is ")
+
+
+LWS = OwnerRef("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "lws", "uid-lws")
+
+
+def lws(size: int, part: Any, kind: str | None = None, **spec: Any) -> Owner:
+    policy = {"subGroupSize": part} | ({"subGroupPolicyType": kind} if kind else {})
+    return owner(LWS, spec={"leaderWorkerTemplate": {"size": size, "subGroupPolicy": policy}, **spec})
+
+
+@pytest.mark.parametrize(
+    ("size", "part", "kind", "parts"),
+    [(8, 4, None, 2), (5, 2, "LeaderExcluded", 2), (5, 2, "LeaderWorker", 2), (5, 4, "LeaderExcluded", 1)],
+)
+def test_sub_groups_of_a_replica_are_domains(size: int, part: int, kind: str | None, parts: int) -> None:
+    made = gang(lws(size, part, kind), ref=LWS)
+    (policy,) = made.sub_gangs
+    assert (policy.labels, policy.size, policy.min_sub_gangs) == ((LWS_SUB_GROUP,), part, parts)
+    assert policy.topology == TopologyWish(TopologyMode.SOFT)
+    assert made.min_member == size
+
+
+def test_leader_alone_needs_no_whole_sub_group() -> None:
+    one = lws(4, 2, startupPolicy="LeaderReady")
+    (alone,) = gang(one, ref=LWS).sub_gangs
+    (whole,) = gang(one, ref=LWS, present={"worker": 3}).sub_gangs
+    assert [(policy.size, policy.min_sub_gangs) for policy in (alone, whole)] == [(1, 0), (2, 2)]
+
+
+@pytest.mark.parametrize("part", [0, -1, "two", True])
+def test_sub_group_of_no_size_divides_nothing(part: Any) -> None:
+    assert gang(lws(4, part), ref=LWS).sub_gangs == ()
+
+
+def test_roles_that_differ_in_case_are_different() -> None:
+    ray = OwnerRef("ray.io/v1", "RayCluster", "ray", "uid-ray")
+    groups = [{"groupName": "GPU", "replicas": 2}, {"groupName": "gpu", "replicas": 3}]
+    pod = Submitted("uid-pod", "ml", "pod", ray, {"ray.io/group": "gpu"})
+    placed = place(pod, lambda namespace, ref: owner(ray, spec={"workerGroupSpecs": groups}), KINDS)
+    assert isinstance(placed, InGang)
+    assert placed.role == "gpu"
+
+
+def test_annotations_about_the_fabric_on_an_owner_count() -> None:
+    notes = {"volcano.sh/network-topology-mode": "hard", "volcano.sh/network-topology-highest-tier": "1"}
+    made = gang(owner(LWS, spec={"leaderWorkerTemplate": {"size": 2}}, annotations=notes), ref=LWS)
+    assert (made.mode, made.highest_tier) == ("hard", "1")
+    made = gang(owner(LWS, annotations={"hbox.io/network-topology": "singleSwitch"}), ref=LWS)
+    assert made.annotations == {"hbox.io/network-topology": "singleSwitch"}
+
+
+DEFAULTS = """
+defaultsFor: ["*"]
+defaults: {queue: batch, preemptable: true}
+---
+defaultsFor: [pytorchjobs.kubeflow.org]
+defaults: {queue: training, priorityClass: low, minimum: 2}
+"""
+
+
+def test_defaults_of_files_count_for_built_in_kinds_and_the_last_one_wins() -> None:
+    kinds = KINDS.with_files({"defaults.yaml": DEFAULTS})
+    content = {"apiVersion": TRAIN, "kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": ROLES}}
+    declared = read_owner(kinds, content).declared
+    assert declared.defaults.model_dump() == {"queue": "training", "priority_class": "low", "preemptable": True, "minimum": 2}
+    assert (declared.minimum, declared.minimum_from) == (2, "defaults.minimum")
+    written = content | {"spec": {"pytorchReplicaSpecs": ROLES, "elasticPolicy": {"minReplicas": 3}}}
+    assert read_owner(kinds, written).declared.minimum == 3
+    job = read_owner(kinds, {"apiVersion": "batch/v1", "kind": "Job", "spec": {}}).declared
+    assert (job.defaults.queue, job.minimum) == ("batch", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("defaultsFor: []\ndefaults: {}\n", "defaultsFor"),
+        ("defaultsFor: [Py]\ndefaults: {}\n", "is no kind"),
+        ("defaultsFor: ['*']\ndefaults: {queue: A b}\n", "is no name of an object"),
+        ("defaultsFor: ['*']\ndefaults: {minimum: 0}\n", "defaults.minimum"),
+        ("defaultsFor: ['*']\ndefaults: {colour: red}\n", "allowed: minimum, preemptable, priorityClass, queue"),
+    ],
+)
+def test_wrong_defaults_are_refused(text: str, message: str) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        KINDS.with_files({"d.yaml": text})
+    assert message in f"{raised.value.message} {raised.value.hint}"

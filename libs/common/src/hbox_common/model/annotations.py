@@ -37,6 +37,8 @@ CORDONED_BY = "hbox.io/cordoned-by"
 CORDON_REASON = "hbox.io/cordon-reason"
 RUN_SECONDS = "hbox.io/run-seconds"  #: the sandbox's kubelets end a pod after so long
 
+INDEXED_JOBS = "hbox.io/indexed-jobs"  #: label of a namespace: gang or single, for its Indexed Jobs
+
 NETWORK_TOPOLOGY = "hbox.io/network-topology"  #: none, bestEffort or singleSwitch, on a PodGroup
 NETWORK_TOPOLOGY_LEVEL = (
     "hbox.io/network-topology-level"  #: with singleSwitch: the tier that all pods share: leafgroup (default), pod, fabric

@@ -78,6 +78,8 @@ VOLUMES_NOT_READY = "VolumesNotReady"
 GROUP_NOT_READ = "PodGroupNotRead"
 #: The same of a job with an owner that job-controller has not read.
 OWNER_NOT_READ = "OwnerNotRead"
+#: The same of a pod beyond the number that its owner declares, until its gang has its minimum.
+EXTRA_POD = "ExtraPod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,8 @@ class Job:
     @property
     def waits_for_others(self) -> bool:
         """Whether its `problem` ends without a change of the job: its volumes come, or its PodGroup or owner can be read."""
-        return self.problem.startswith((f"{VOLUMES_NOT_READY}: ", f"{GROUP_NOT_READ}: ", f"{OWNER_NOT_READ}: "))
+        begins = (f"{VOLUMES_NOT_READY}: ", f"{GROUP_NOT_READ}: ", f"{OWNER_NOT_READ}: ", f"{EXTRA_POD}: ")
+        return self.problem.startswith(begins)
 
     @property
     def together(self) -> bool:

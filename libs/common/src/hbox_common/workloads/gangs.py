@@ -1,12 +1,16 @@
 """The gang that owners declare."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from hbox_common.model import SubGangPolicy, TopologyWish
 
 from .owner import HIGHEST_TIER, MODE, Owner, Role
 from .placing import InGang
+from .schema import DefaultsForm
 
 LAUNCHER, LEADER = "Launcher", "leader"
+_NO_DEFAULTS = DefaultsForm()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,9 @@ class OwnerGang:
     annotations: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
     reasons: tuple[str, ...] = ()
+    topology: TopologyWish | None = None  #: of the whole gang, as its object declares it
+    sub_gangs: tuple[SubGangPolicy, ...] = ()
+    defaults: DefaultsForm = DefaultsForm()  #: what counts if nothing else sets it
 
 
 def gang_of(found: InGang, present: Mapping[str, int]) -> OwnerGang:
@@ -55,9 +62,12 @@ def gang_of(found: InGang, present: Mapping[str, int]) -> OwnerGang:
         preemptable=preemptable_of(found.chain),
         mode=notes.get(MODE, ""),
         highest_tier=notes.get(HIGHEST_TIER, ""),
-        annotations={key: value for key, value in notes.items() if key not in (MODE, HIGHEST_TIER)},
+        annotations={key: notes[key] for key in sorted(notes) if key not in (MODE, HIGHEST_TIER)},
         problem=owner.problem,
         reasons=tuple(filter(None, reasons)),
+        topology=declared.topology,
+        sub_gangs=_sub_gangs(found, roles),
+        defaults=defaults_of(found.chain),
     )
 
 
@@ -67,6 +77,15 @@ def queue_of(chain: Sequence[Owner]) -> tuple[str, str]:
         if one.declared.queue:
             return one.declared.queue, f"queue {one.declared.queue}: {one.declared.queue_from} of {one.ref.title}"
     return "", ""
+
+
+def defaults_of(chain: Sequence[Owner]) -> DefaultsForm:
+    """For each value that of the topmost owner whose kind has one."""
+    found = DefaultsForm()
+    for one in reversed(chain):
+        if one.declared.defaults != _NO_DEFAULTS:
+            found = found.model_copy(update=one.declared.defaults.model_dump(exclude_none=True))
+    return found
 
 
 def preemptable_of(chain: Sequence[Owner]) -> bool | None:
@@ -90,6 +109,13 @@ def _roles(found: InGang, present: Mapping[str, int]) -> Sequence[Role]:
     if found.rule == "mpi" and declared.workers_first and not present.get(LAUNCHER):
         return [role for role in roles if role.name != LAUNCHER]
     return roles
+
+
+def _sub_gangs(found: InGang, roles: Sequence[Role]) -> tuple[SubGangPolicy, ...]:
+    """Those of the pods that have to be there now."""
+    if found.rule == "leaderworkerset" and len(roles) == 1:
+        return tuple(replace(policy, size=1, min_sub_gangs=0) for policy in found.owner.declared.sub_gangs)
+    return found.owner.declared.sub_gangs
 
 
 def _leading(roles: Sequence[Role], leading: Sequence[str], minimum: int) -> dict[str, int]:

@@ -1,23 +1,39 @@
 """Owner objects as HBox keeps them, read by the file of their kind."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeAlias
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model.annotations import PREEMPTABLE, QUEUE_NAME
-from hbox_common.model.bounds import ANNOTATION_BYTES, INT32_MAX, NAME_BYTES, ROLES, is_plain, not_plain, oversized, sanitized
+from hbox_common.model import SubGangPolicy, TopologyMode, TopologyWish
+from hbox_common.model.annotations import NETWORK_TOPOLOGY_LEVEL, PREEMPTABLE, QUEUE_NAME, TOPOLOGY_ANNOTATIONS
+from hbox_common.model.bounds import (
+    ANNOTATION_BYTES,
+    INT32_MAX,
+    KEY_BYTES,
+    NAME_BYTES,
+    ROLES,
+    SUB_GROUPS,
+    is_plain,
+    not_plain,
+    oversized,
+    sanitized,
+)
 
-from .fields import Fields, at_path, mapping, seconds, texts
+from .fields import Fields, at_path, mapping, seconds, shown, texts
 from .refs import OwnerRef, controller_of, group_of
-from .schema import MAX_KINDS, KindForm, RolesForm, forms_of
+from .schema import MAX_KINDS, DefaultsDocument, DefaultsForm, KindForm, RolesForm, forms_of, parts_of
 
 #: Volcano's annotations for the fabric.
 MODE, HIGHEST_TIER = "volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier"
 GROUP_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
 JOB_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+#: Label of a LeaderWorkerSet's pods: the sub-group of their replica.
+LWS_SUB_GROUP = "leaderworkerset.sigs.k8s.io/subgroup-index"
+#: Annotations about the fabric, read of each owner.
+FABRIC_ANNOTATIONS = frozenset({*TOPOLOGY_ANNOTATIONS, NETWORK_TOPOLOGY_LEVEL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +62,10 @@ class Declared:
     leader_first: bool = False  #: the controller makes the other pods once the leader is ready
     workers_first: bool = False  #: likewise the launcher, once the workers are ready
     leading: tuple[str, ...] = ()  #: roles that are whole before others count for the minimum
+    defaults: DefaultsForm = DefaultsForm()  #: of its kind
+    indexed: int | None = None  #: of an Indexed Job: pods that run at the same time
+    topology: TopologyWish | None = None  #: of the whole gang
+    sub_gangs: tuple[SubGangPolicy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +125,12 @@ class Kinds:
         return _builtin()
 
     def with_files(self, texts: Mapping[str, str | bytes]) -> "Kinds":
-        """These and the kinds of the files, by name; a kind of a file replaces a built-in one. Raises InvalidRequest."""
-        kinds = Kinds([*self._kinds.values(), *(Kind(form) for name, text in texts.items() for form in forms_of(text, name))])
+        """These and the kinds of the files, by name; a kind of a file replaces a built-in one, and defaults count for both. Raises InvalidRequest."""
+        parts = [part for name, text in texts.items() for part in parts_of(text, name)]
+        forms = [*(kind.form for kind in self), *(part for part in parts if isinstance(part, KindForm))]
+        for document in (part for part in parts if isinstance(part, DefaultsDocument)):
+            forms = [form.with_defaults(document.defaults) if document.of(form) else form for form in forms]
+        kinds = Kinds(map(Kind, forms))
         if len(kinds._kinds) > MAX_KINDS:
             raise InvalidRequest(f"{len(kinds._kinds)} kinds, at most {MAX_KINDS} are read", hint="remove files of kinds")
         return kinds
@@ -139,6 +163,9 @@ def read_owner(kinds: Kinds, content: Mapping[str, Any]) -> Owner:
         QUEUE_NAME,
         GROUP_MIN_MEMBER,
         PREEMPTABLE,
+        MODE,
+        HIGHEST_TIER,
+        *FABRIC_ANNOTATIONS,
         *(found.form.labels if found else ()),
         *(found.form.annotations if found else ()),
     }
@@ -164,9 +191,14 @@ def _declared(form: KindForm, fields: Fields, labels: Mapping[str, str], annotat
         if (text := annotations.get(key)) is not None:
             path, minimum = f"annotation {key}", _positive(key, text, fields)
             break
+    together = _together(fields) if form.rule == "job" else None
     if form.rule == "job" and minimum is None and (text := annotations.get(JOB_MIN_PARALLELISM)) is not None:
         path, minimum = f"annotation {JOB_MIN_PARALLELISM}", _positive(JOB_MIN_PARALLELISM, text, fields)
-    if minimum is None and form.minimum_default is not None:
+    if minimum is None and form.minimum_if and at_path(fields.root, form.minimum_if) is not None:
+        path, minimum = form.minimum_if, together
+    if minimum is None and isinstance(form.defaults.minimum, int):
+        path, minimum = "defaults.minimum", form.defaults.minimum
+    elif minimum is None and form.minimum_default is not None and form.defaults.minimum is None:
         path, minimum = "", form.minimum_default
     queue_path, queue = fields.first(form.queue)
     if not queue and (key := next((key for key in form.queue_labels if labels.get(key)), "")):
@@ -177,6 +209,7 @@ def _declared(form: KindForm, fields: Fields, labels: Mapping[str, str], annotat
     if not named:
         key = next((key for key in form.priority_class_labels if labels.get(key)), "")
         class_path, named = f"label {key}", labels.get(key, "")
+    topology, sub_gangs = _SUB_GROUPS.get(form.rule, _no_sub_groups)(form, fields)
     return Declared(
         roles=tuple(_roles(form, fields))[:ROLES],
         minimum=minimum,
@@ -190,7 +223,86 @@ def _declared(form: KindForm, fields: Fields, labels: Mapping[str, str], annotat
         leader_first=at_path(fields.root, "spec.startupPolicy") == "LeaderReady",
         workers_first=at_path(fields.root, "spec.launcherCreationPolicy") == "WaitForWorkersReady",
         leading=form.leading,
+        defaults=form.defaults,
+        indexed=together if at_path(fields.root, "spec.completionMode") == "Indexed" else None,
+        topology=topology,
+        sub_gangs=sub_gangs,
     )
+
+
+def indexed_gang(owner: Owner) -> Owner:
+    """The owner, with all pods that run at the same time as its minimum if it is an Indexed Job that declares no minimum."""
+    declared = owner.declared
+    if declared.indexed is None or declared.minimum is not None:
+        return owner
+    declared = replace(declared, minimum=max(1, declared.indexed), minimum_from="spec.completionMode: Indexed")
+    return replace(owner, declared=declared)
+
+
+def _together(fields: Fields) -> int:
+    """Pods of a Job that run at the same time."""
+    parallelism = fields.count("spec.parallelism", at_path(fields.root, "spec.parallelism"))
+    completions = fields.count("spec.completions", at_path(fields.root, "spec.completions"))
+    parallelism = 1 if parallelism is None else parallelism
+    return parallelism if completions is None else min(parallelism, completions)
+
+
+_Divided: TypeAlias = tuple[TopologyWish | None, tuple[SubGangPolicy, ...]]
+
+
+def _no_sub_groups(form: KindForm, fields: Fields) -> _Divided:  # noqa: ARG001
+    return None, ()
+
+
+def _replica_sub_groups(form: KindForm, fields: Fields) -> _Divided:  # noqa: ARG001
+    """Of a LeaderWorkerSet: equal parts of each replica, as close together as possible. Its webhook labels the pods; with LeaderExcluded not the leader, and
+    with LeaderWorker the leader is in the first part, as an additional pod if the size is not divisible otherwise."""
+    of = "spec.leaderWorkerTemplate"
+    policy = mapping(at_path(fields.root, f"{of}.subGroupPolicy"))
+    size = fields.count(f"{of}.size", at_path(fields.root, f"{of}.size"))
+    part = fields.count(f"{of}.subGroupPolicy.subGroupSize", policy.get("subGroupSize"))
+    size = 1 if size is None else size
+    if not part or size <= 1:
+        return None, ()
+    in_parts = size - 1 if policy.get("subGroupPolicyType") == "LeaderExcluded" or size % part else size
+    soft = TopologyWish(TopologyMode.SOFT)
+    return None, (SubGangPolicy("subgroup", (LWS_SUB_GROUP,), {}, part, in_parts // part, soft),)
+
+
+def _pod_gang_sub_groups(form: KindForm, fields: Fields) -> _Divided:
+    """Of Grove's PodGang: a sub-group for each pod group with a topology constraint of its own."""
+    label, groups = form.role_labels[0], at_path(fields.root, "spec.podgroups")
+    found = []
+    for group in groups[: SUB_GROUPS + 1] if isinstance(groups, list | tuple) else ():
+        entry = mapping(group)
+        name, least = entry.get("name"), entry.get("minReplicas")
+        if (wish := _packed(entry, "spec.podgroups", fields)) is None or not isinstance(name, str):
+            continue
+        size = least if isinstance(least, int) and 0 < least <= INT32_MAX else 1
+        found.append(SubGangPolicy(sanitized(name, NAME_BYTES), (), {label: sanitized(name, NAME_BYTES)}, size, 1, wish))
+    if len(found) > SUB_GROUPS:
+        fields.problems.append(oversized("spec.podgroups with topologyConstraint", len(found), SUB_GROUPS))
+    return _packed(fields.root.get("spec"), "spec", fields), tuple(found[:SUB_GROUPS])
+
+
+def _packed(entry: Any, where: str, fields: Fields) -> TopologyWish | None:
+    """By the label of nodes that a pack constraint names: it is the name of a tier, if the fabric comes from labels."""
+    pack = mapping(at_path(entry, "topologyConstraint.packConstraint"))
+    for field_name, mode in (("required", TopologyMode.HARD), ("preferred", TopologyMode.SOFT)):
+        if (key := pack.get(field_name)) is None:
+            continue
+        if not isinstance(key, str) or not is_plain(key, KEY_BYTES):
+            path = f"{where}.topologyConstraint.packConstraint.{field_name}"
+            fields.problems.append(f"{path} is {shown(key)}: write the key of a node label")
+            return None
+        return TopologyWish(mode, None, key)
+    return None
+
+
+_SUB_GROUPS: Mapping[str, Callable[[KindForm, Fields], _Divided]] = {
+    "leaderworkerset": _replica_sub_groups,
+    "grove": _pod_gang_sub_groups,
+}
 
 
 def _positive(key: str, text: str, fields: Fields) -> int:

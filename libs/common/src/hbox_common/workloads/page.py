@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .owner import Kinds
-from .schema import KindForm, RolesForm
+from .schema import DefaultsDocument, DefaultsForm, KindForm, RolesForm
 
 _INTRO = """\
 # Kinds of workloads
@@ -30,18 +30,36 @@ of the same group and name.
 """
 
 
+_DEFAULTS = """\
+## Defaults
+
+Values of the field `defaults`. They count after all that workloads, pods and namespaces set, and before the queue `default`. A file of `HBOX_KINDS_DIR` may
+also hold documents that set them for other kinds, built-in ones among them; of several the last one counts. `hbox kinds show KIND --with PATH` prints them.
+"""
+
+
 def page() -> str:
     """The page."""
     lines = [*_INTRO.split("\n"), "| kind | group | gang | minimum | queue, class |", "|---|---|---|---|---|"]
     lines += [_row(kind.form) for kind in sorted(Kinds.builtin(), key=lambda kind: (kind.kind, kind.group))]
     lines += ["", *_FORM.split("\n"), *_fields(KindForm), "", "Fields of an entry of `roles`:", "", *_fields(RolesForm), ""]
+    lines += [
+        *_DEFAULTS.split("\n"),
+        *_fields(DefaultsForm),
+        "",
+        "Fields of a document with defaults for other kinds:",
+        "",
+        *_fields(DefaultsDocument),
+        "",
+    ]
     return "\n".join(lines)
 
 
 def _row(form: KindForm) -> str:
     gang = form.about or ("with `scheduling.volcano.sh/group-min-member`" if form.min_member_annotation else "none")
     if form.minimum:
-        minimum = ", else ".join(f"`{path}`" for path in form.minimum) + ", else all pods"
+        last = "all pods" if form.minimum_default is None else str(form.minimum_default)
+        minimum = ", else ".join((*(f"`{path}`" for path in form.minimum), "single pods" if form.transparent else last))
     elif form.minimum_default is not None:
         minimum = str(form.minimum_default)
     else:
@@ -51,7 +69,7 @@ def _row(form: KindForm) -> str:
     return f"| {form.kind} | {form.group or 'core'} | {gang} | {minimum} | {', '.join(named) or '-'} |"
 
 
-def _fields(form: type[KindForm] | type[RolesForm]) -> Iterator[str]:
+def _fields(form: type[KindForm | RolesForm | DefaultsForm | DefaultsDocument]) -> Iterator[str]:
     yield "| field | default | meaning |"
     yield "|---|---|---|"
     for name, field in form.model_fields.items():
@@ -63,7 +81,7 @@ def _default(field: Any) -> str:
     if field.is_required():
         return "required"
     default = field.default
-    if default is None or default in ("", ()):
+    if default is None or default in ("", ()) or isinstance(default, DefaultsForm):
         return ""
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 

@@ -9,6 +9,7 @@ from hbox_common.model.bounds import is_name, not_a_name
 
 from .owner import Declared, Kind, Kinds, Owner
 from .refs import GroupBy, GroupRef, OwnerRef
+from .schema import KindForm
 
 #: Labels of a LeaderWorkerSet's pods.
 LWS_GROUP, LWS_WORKER = "leaderworkerset.sigs.k8s.io/group-index", "leaderworkerset.sigs.k8s.io/worker-index"
@@ -87,7 +88,10 @@ def place(pod: Submitted, lookup: Lookup, kinds: Kinds) -> InGang | Alone | Unre
             return Unread(declared)
         if isinstance(found, Owner):
             key = f"{pod.namespace}/{found.ref.kind}.{found.ref.group}/{found.ref.name}"
-            return InGang(key, found.ref.uid, found, (found,))
+            form = kind.form if (kind := kinds.of(found.ref.api_version, found.ref.kind)) is not None else None
+            if form is None:
+                return InGang(key, found.ref.uid, found, (found,))
+            return InGang(key, found.ref.uid, found, (found,), _role_of(pod, form, found), rule=form.rule)
     chain: list[Owner] = []
     ref, seen = pod.controller, {pod.uid}
     while ref is not None:
@@ -117,10 +121,7 @@ def place(pod: Submitted, lookup: Lookup, kinds: Kinds) -> InGang | Alone | Unre
 
 
 def _in_gang(pod: Submitted, kind: Kind, owner: Owner, chain: tuple[Owner, ...]) -> InGang:
-    label = next((pod.labels[key] for key in kind.form.role_labels if key in pod.labels), "")
-    if kind.form.rule == "leaderworkerset":
-        label = "leader" if pod.labels.get(LWS_WORKER) == "0" else "worker"
-    role = next((one.name for one in owner.declared.roles if label in (one.name, one.name.lower())), "")
+    role = _role_of(pod, kind.form, owner)
     part = ""
     if kind.form.rule == "leaderworkerset":
         part = pod.labels.get(LWS_GROUP, "")
@@ -128,3 +129,12 @@ def _in_gang(pod: Submitted, kind: Kind, owner: Owner, chain: tuple[Owner, ...])
         part = role
     key = f"{pod.namespace}/{owner.ref.kind}.{owner.ref.group}/{owner.ref.name}" + (f"/{part}" if part else "")
     return InGang(key, owner.ref.uid + (f".{part}" if part else ""), owner, chain, role, part, kind.form.rule)
+
+
+def _role_of(pod: Submitted, form: KindForm, owner: Owner) -> str:
+    """By its labels; empty if they name no role of the owner."""
+    label = next((pod.labels[key] for key in form.role_labels if key in pod.labels), "")
+    if form.rule == "leaderworkerset":
+        label = "leader" if pod.labels.get(LWS_WORKER) == "0" else "worker"
+    roles = owner.declared.roles
+    return next((one.name for one in roles if label == (one.name.lower() if form.roles_in_lower_case else one.name)), "")

@@ -17,17 +17,20 @@ _KIND = r"^[A-Z][A-Za-z0-9]{0,62}$"
 _PLURAL = r"^[a-z][a-z0-9]{0,62}$"
 _GROUP = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$"
 _VERSION = r"^v[0-9]+((alpha|beta)[0-9]+)?$"
+_WHICH = r"^(\*|[a-z][a-z0-9]{0,62}(\.[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?)$"
+_OBJECT = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 _ROLE = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 
 Path = Annotated[str, StringConstraints(pattern=_PATH)]
 Key = Annotated[str, StringConstraints(pattern=_KEY)]
 RoleName = Annotated[str, StringConstraints(pattern=_ROLE)]
+ObjectName = Annotated[str, StringConstraints(pattern=_OBJECT)]
 Paths = Annotated[tuple[Path, ...], Field(max_length=8)]
 Keys = Annotated[tuple[Key, ...], Field(max_length=8)]
 Text = Annotated[str, StringConstraints(max_length=400)]
 
 #: Rules in code for what paths cannot express (`rules`).
-RuleName = Literal["", "mpi", "jobset", "leaderworkerset", "job"]
+RuleName = Literal["", "mpi", "jobset", "leaderworkerset", "job", "grove"]
 
 #: Of one kind's file.
 MAX_KIND_BYTES = 64 * 1024
@@ -83,6 +86,35 @@ class RolesForm(_Form):
         return self
 
 
+class DefaultsForm(_Form):
+    """Values for workloads of a kind that neither they nor their pods nor their namespace set."""
+
+    queue: ObjectName | None = Field(None, description="name of a queue")
+    priority_class: ObjectName | None = Field(
+        None, description="name of a PriorityClass, if no pod has one; one that does not exist is ignored"
+    )
+    preemptable: bool | None = Field(
+        None, description="whether the pods may be preempted, regardless of the rules of their queue"
+    )
+    minimum: Annotated[int, Field(ge=1, le=1000)] | Literal["all"] | None = Field(
+        None,
+        description="minimum of the gang if the object states none, in place of that of its kind: a number, or `all` pods of all roles",
+    )
+
+
+class DefaultsDocument(_Form):
+    """Defaults for kinds of other files, or for built-in ones."""
+
+    defaults_for: Annotated[
+        tuple[Annotated[str, StringConstraints(pattern=_WHICH)], ...], Field(min_length=1, max_length=64)
+    ] = Field(description="kinds: PLURAL.GROUP, or `*` for all")
+    defaults: DefaultsForm = Field(description="values")
+
+    def of(self, form: "KindForm") -> bool:
+        """Whether the kind is among them."""
+        return "*" in self.defaults_for or f"{form.plural}.{form.group}".rstrip(".") in self.defaults_for
+
+
 class KindForm(_Form):
     """One kind."""
 
@@ -113,6 +145,9 @@ class KindForm(_Form):
     )
     minimum: Paths = Field((), description="minimum of the gang; without one written, all pods of all roles")
     minimum_annotations: Keys = Field((), description="annotations of the object with the minimum")
+    minimum_if: Path | None = Field(
+        None, description="with the rule job: path of a field with which all pods that run at the same time are the minimum"
+    )
     minimum_default: int | None = Field(None, ge=0, le=1000, description="minimum without one written, in place of all pods")
     replaced: Paths = Field(
         (),
@@ -130,25 +165,50 @@ class KindForm(_Form):
     queue_labels: Keys = Field((), description="labels of the object that name a queue")
     priority_class: Paths = Field((), description="name of a PriorityClass, before those of the roles' templates")
     priority_class_labels: Keys = Field((), description="labels of the object that name a PriorityClass")
+    scheduled_condition: Annotated[str, StringConstraints(pattern=_KIND)] | None = Field(
+        None,
+        description="type of the condition that HBox writes in the object's status: whether its minimum has places; true for ever once it had",
+    )
     labels: Keys = Field((), description="further labels of the object that its rule reads")
     annotations: Keys = Field((), description="further annotations of the object that its rule reads")
+    defaults: DefaultsForm = Field(DefaultsForm(), description="values that count if nothing else sets them (below)")
     rule: RuleName = Field("", description="rule in code for what paths cannot express")
 
     @model_validator(mode="after")
     def _meaningful(self) -> "KindForm":
-        if self.transparent and (self.roles or self.minimum or self.minimum_annotations or self.minimum_default is not None):
+        bare = not (self.minimum or self.minimum_annotations) or self.rule == "job"
+        if self.transparent and (self.roles or not bare or self.minimum_default is not None):
             raise ValueError("`transparent` forms no gang: leave out roles and minimum, or `transparent`")
+        if self.minimum_if and self.rule != "job":
+            raise ValueError("`minimumIf` needs `rule: job`")
+        if self.rule == "grove" and not self.role_labels:
+            raise ValueError("`rule: grove` needs `roleLabels`")
         if self.min_member_annotation and not self.transparent:
             raise ValueError("`minMemberAnnotation` needs `transparent: true`")
         if (self.max_surge is None) != (self.max_unavailable is None):
             raise ValueError("write both of `maxSurge` and `maxUnavailable`, or none")
+        if self.transparent and self.defaults.minimum is not None:
+            raise ValueError("`transparent` forms no gang: leave out `defaults.minimum`")
         if len(set(self.versions)) != len(self.versions):
             raise ValueError("`versions` names a version twice")
         return self
 
+    def with_defaults(self, defaults: DefaultsForm) -> "KindForm":
+        """The kind with these defaults where they are set. A kind without a gang takes no minimum."""
+        values = defaults.model_dump(exclude_none=True)
+        if self.transparent:
+            values.pop("minimum", None)
+        return self.model_copy(update={"defaults": self.defaults.model_copy(update=values)})
+
 
 def forms_of(text: str | bytes, where: str) -> list[KindForm]:
-    """The kinds of one file of YAML or JSON documents. `where`: the file's name, for messages. Raises InvalidRequest: file, field, fault and remedy."""
+    """The kinds of one file of YAML or JSON documents, without its defaults for others. As `parts_of`."""
+    return [part for part in parts_of(text, where) if isinstance(part, KindForm)]
+
+
+def parts_of(text: str | bytes, where: str) -> list[KindForm | DefaultsDocument]:
+    """The kinds, and defaults for kinds, of one file of YAML or JSON documents. `where`: the file's name, for messages. Raises InvalidRequest: file, field,
+    fault and remedy."""
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(raw) > MAX_KIND_BYTES:
         raise InvalidRequest(
@@ -161,16 +221,16 @@ def forms_of(text: str | bytes, where: str) -> list[KindForm]:
     if not documents:
         raise InvalidRequest(f"{where} is empty", hint="write a kind; hbox kinds show PyTorchJob prints an example")
     return [
-        form_of(content, where if len(documents) == 1 else f"{where}, document {n}") for n, content in enumerate(documents, 1)
+        part_of(content, where if len(documents) == 1 else f"{where}, document {n}") for n, content in enumerate(documents, 1)
     ]
 
 
-def form_of(content: Any, where: str) -> KindForm:
+def part_of(content: Any, where: str) -> KindForm | DefaultsDocument:
     """Raises InvalidRequest."""
     if not isinstance(content, dict):
         raise InvalidRequest(f"{where} holds no fields", hint="write a kind; hbox kinds show PyTorchJob prints an example")
     try:
-        return KindForm.model_validate(content)
+        return (DefaultsDocument if "defaultsFor" in content else KindForm).model_validate(content)
     except ValidationError as e:
         first = e.errors(include_url=False)[0]
         field = _place(first["loc"])
@@ -190,6 +250,8 @@ _PATTERNS = {
     _PLURAL: ("is no resource name", "write it in lower case, like pytorchjobs"),
     _GROUP: ("is no API group", "write it like kubeflow.org"),
     _VERSION: ("is no version", "write it like v1 or v1beta1"),
+    _WHICH: ("is no kind", "write its plural and group, like pytorchjobs.kubeflow.org, or *"),
+    _OBJECT: ("is no name of an object", "write the name of a Queue or PriorityClass"),
     _ROLE: ("is no role", "write it like Worker"),
 }
 _TYPES = {
@@ -211,7 +273,8 @@ def _fault(error: Any) -> tuple[str, str]:
     if kind == "missing":
         return "is missing", "write it; docs/reference/kinds.md describes all fields"
     if kind == "extra_forbidden":
-        allowed = RolesForm if error["loc"][0] == "roles" else KindForm
+        below = error["loc"][0] if len(error["loc"]) > 1 else ""
+        allowed: type[_Form] = RolesForm if below == "roles" else DefaultsForm if below == "defaults" else KindForm
         return "is no field of a kind", "allowed: " + ", ".join(sorted(_camel(name) for name in allowed.model_fields))
     if kind == "string_pattern_mismatch" and (known := _PATTERNS.get(more.get("pattern", ""))):
         return f"{written} {known[0]}", known[1]

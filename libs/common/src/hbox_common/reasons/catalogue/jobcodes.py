@@ -335,6 +335,22 @@ CODES = (
         ),
     ),
     Code(
+        "ExtraPod",
+        Stage.EXTERNAL,
+        Outcome.WAIT,
+        Owner.USER,
+        Text("The pod is more than its owner declares", "该 Pod 超出其所有者声明的数量"),
+        Text("the pod is more than its owner declares[: {detail}]", "该 Pod 超出其所有者声明的数量[：{detail}]"),
+        Text(
+            "The pod's owner declares fewer pods of its role than exist. The pod is no member of the gang: it is placed alone, after the gang has its minimum.",
+            "Pod 的所有者为该角色声明的 Pod 数少于现有数量。该 Pod 不是组的成员：在组满足最小数量之后单独放置。",
+        ),
+        Text(
+            "Wait, raise the number of replicas of the owner, or delete the pod.",
+            "等待，提高所有者的副本数，或删除该 Pod。",
+        ),
+    ),
+    Code(
         "OwnerNotReadable",
         Stage.EXTERNAL,
         Outcome.ESCALATE,
