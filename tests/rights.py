@@ -75,6 +75,7 @@ _RIGHTS = {
         *            ray.io                        rayservices                 *  get list watch
         *            scheduler.grove.io            podgangs                    *  get list watch
         *            scheduling.k8s.io             podgroups                   *  get list watch
+        *            scheduling.k8s.io             podgroups/status            *  patch
         *            scheduling.x-k8s.io           podgroups                   *  get list watch
         *            serving.knative.dev           revisions                   *  get list watch
         *            sparkoperator.k8s.io          scheduledsparkapplications  *  get list watch

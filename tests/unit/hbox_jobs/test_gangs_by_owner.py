@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hbox_common.model import NodeName, PodPhase, PodUid
-from hbox_common.model.annotations import QUEUE_NAME
+from hbox_common.model import NodeName, PodPhase, PodUid, QueueName
+from hbox_common.model.annotations import PREEMPTABLE, QUEUE_NAME
 from hbox_common.workloads import GroupBy, GroupRef, Kinds, Owner, OwnerRef, Submitted, read_owner
 from hbox_jobs.core.feedback import Feedback
 from hbox_jobs.core.jobs import UNREAD_QUIET_S, Jobs
@@ -471,3 +471,170 @@ def test_queue_of_the_namespace_counts_for_pods_that_name_none() -> None:
     jobs.pod(pod("b", queue="own"), 0.0)
     jobs.take(0.0, WALL)
     assert {one.name: one.queue for one in jobs.jobs()} == {"a": "research", "b": "own"}
+
+
+JOB = OwnerRef("batch/v1", "Job", "sweep", "uid-sweep")
+
+
+def indexed_job() -> Owner:
+    spec = {"parallelism": 2, "completions": 2, "completionMode": "Indexed"}
+    metadata = {"name": "sweep", "namespace": "ml", "uid": "uid-sweep", "resourceVersion": "5"}
+    return read_owner(Kinds.builtin(), {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("setting", "label", "is_gang"),
+    [(False, "", False), (True, "", True), (False, "gang", True), (True, "single", False), (True, "?", True)],
+)
+def test_indexed_jobs_are_gangs_by_setting_and_by_namespace(setting: bool, label: str, is_gang: bool) -> None:
+    jobs = Jobs(indexed_gangs=setting)
+    if label:
+        jobs.namespace("ml", {"hbox.io/indexed-jobs": label}, 0.0, terminating=False)
+    jobs.owner(indexed_job(), 0.0)
+    for name in ("a", "b"):
+        jobs.pod(member(name, ref=JOB), 0.0)
+    assert settled(jobs, 0.0) == ({"job/sweep": (2, 2, "")} if is_gang else {"a": (1, 1, ""), "b": (1, 1, "")})
+
+
+def test_label_of_a_namespace_that_changes_makes_gangs_of_its_indexed_jobs() -> None:
+    jobs = Jobs()
+    jobs.owner(indexed_job(), 0.0)
+    for name in ("a", "b"):
+        jobs.pod(member(name, ref=JOB), 0.0)
+    assert set(settled(jobs, 0.0)) == {"a", "b"}
+    jobs.namespace("ml", {"hbox.io/indexed-jobs": "gang"}, 1.0, terminating=False)
+    assert settled(jobs, 1.0) == {"job/sweep": (2, 2, "")}
+    jobs.namespace("ml", {}, 2.0, terminating=False)
+    assert set(settled(jobs, 2.0)) == {"a", "b"}
+    jobs.namespace("other", {"hbox.io/indexed-jobs": "gang"}, 3.0, terminating=False)
+    assert set(settled(jobs, 3.0)) == {"a", "b"}
+
+
+def test_sub_groups_of_a_leaderworkerset_are_published_with_their_pods() -> None:
+    top = OwnerRef("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "lws", "uid-lws")
+    template = {"size": 3, "subGroupPolicy": {"subGroupSize": 1, "subGroupPolicyType": "LeaderExcluded"}}
+    metadata = {"name": "lws", "namespace": "ml", "uid": "uid-lws", "resourceVersion": "5"}
+    content = {
+        "apiVersion": top.api_version,
+        "kind": top.kind,
+        "metadata": metadata,
+        "spec": {"leaderWorkerTemplate": template},
+    }
+    jobs = Jobs()
+    jobs.owner(read_owner(Kinds.builtin(), content), 0.0)
+    of = "leaderworkerset.sigs.k8s.io"
+    for index in range(3):
+        labels = {f"{of}/group-index": "0", f"{of}/worker-index": str(index)} | (
+            {f"{of}/subgroup-index": str(index - 1)} if index else {}
+        )
+        jobs.pod(
+            pod(f"p{index}", rv="6", submitted=Submitted(f"uid-p{index}", "ml", f"p{index}", top, labels), labels=labels), 0.0
+        )
+    (one,) = jobs.take(1.0, WALL).pending
+    assert [(policy.name, policy.min_sub_gangs) for policy in one.sub_gangs] == [("subgroup", 2)]
+    assert [(task.name, task.labels.get(f"{of}/subgroup-index")) for task in one.tasks] == [
+        ("leader", None),
+        ("worker", "0"),
+        ("worker", "1"),
+    ]
+
+
+def test_pod_beyond_the_declared_number_waits_for_the_gang_and_starts_alone() -> None:
+    jobs = Jobs()
+    jobs.owner(job(workers=2), 0.0)
+    for name in ("a", "b"):
+        jobs.pod(member(name, created_at=100.0), 0.0)
+    jobs.pod(member("more", created_at=200.0), 0.0)
+    found = settled(jobs, 0.0)
+    assert found["pytorchjob/train"] == (2, 2, "")
+    assert found["more"] == (
+        1,
+        1,
+        "ExtraPod: PyTorchJob train declares fewer pods of role Worker, and its gang has no places yet",
+    )
+    for name in ("a", "b"):
+        jobs.pod(member(name, created_at=100.0, node=NodeName("n")), 1.0)
+    assert settled(jobs, 2.0) == {"pytorchjob/train": (2, 2, ""), "more": (1, 1, "")}
+
+
+def test_pod_that_cannot_be_placed_takes_no_members_position() -> None:
+    jobs = Jobs()
+    jobs.owner(job(workers=2), 0.0)
+    wrong = replace(pod("x").shape, problem="impossible")
+    jobs.pod(member("a", created_at=100.0, shape=wrong), 0.0)
+    for name in ("b", "c"):
+        jobs.pod(member(name, created_at=200.0), 0.0)
+    assert settled(jobs, 0.0)["pytorchjob/train"] == (2, 2, "")
+
+
+def test_extra_pod_becomes_a_member_when_one_ends_or_the_owner_declares_more() -> None:
+    jobs = Jobs()
+    jobs.owner(job(workers=2), 0.0)
+    for at, name in enumerate(("a", "b", "c", "d")):
+        jobs.pod(member(name, created_at=100.0 + at), 0.0)
+    assert set(settled(jobs, 0.0)) == {"pytorchjob/train", "c", "d"}
+    jobs.pod_gone(PodUid("uid-a"), 1.0)
+    assert set(settled(jobs, 1.0)) == {"pytorchjob/train", "d"}
+    jobs.owner(job(workers=3, version=7), 2.0)
+    assert settled(jobs, 2.0) == {"pytorchjob/train": (3, 3, "")}
+    jobs.owner(job(workers=1, version=8), 3.0)
+    assert set(settled(jobs, 3.0)) == {"pytorchjob/train", "c", "d"}
+
+
+def test_extra_pod_is_placed_only_with_an_owner_as_new_as_the_pod() -> None:
+    jobs = proving()
+    jobs.take(0.0, WALL)
+    owner = jobs.next_stale_owner()
+    assert owner is not None
+    jobs.owner_read(owner.ref.uid, owner, 0.0)
+    for name in ("a", "b"):
+        jobs.pod(member(name, rv="20", node=NodeName("n")), 0.0)
+    jobs.take(0.5, WALL)
+    jobs.pod(member("c", rv="30", created_at=300.0), 1.0)
+    assert [one.name for one in jobs.take(1.0, WALL).pending] == []
+    again = jobs.next_stale_owner()
+    assert again is not None, "the owner may declare a third pod by now"
+    jobs.owner_read(again.ref.uid, job(workers=3, version=29), 1.1)
+    assert settled(jobs, 1.5)["pytorchjob/train"] == (3, 3, "")
+
+
+DEFAULTS = "defaultsFor: [pytorchjobs.kubeflow.org]\ndefaults: {queue: training, priorityClass: low, preemptable: true}\n"
+
+
+def with_defaults(**fields: Any) -> Jobs:
+    kinds = Kinds.builtin().with_files({"d.yaml": DEFAULTS})
+    jobs = Jobs(kinds=kinds)
+    jobs.priority_class("low", 7, 0.0)
+    spec = {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}
+    metadata = {"name": "train", "namespace": "ml", "uid": "uid-train", "resourceVersion": "5"}
+    jobs.owner(read_owner(kinds, {"apiVersion": REF.api_version, "kind": REF.kind, "metadata": metadata, "spec": spec}), 0.0)
+    jobs.pod(member("a", **fields), 0.0)
+    return jobs
+
+
+def test_defaults_of_the_kind_count_if_nothing_else_sets_them() -> None:
+    (one,) = with_defaults().take(1.0, WALL).pending
+    assert (one.queue, one.priority_class, one.priority, one.preemptable) == ("training", "low", 7, True)
+
+
+def test_what_pods_and_namespaces_set_counts_before_the_defaults_of_the_kind() -> None:
+    (one,) = (
+        with_defaults(queue="own", priority=9, priority_class="high", annotations={PREEMPTABLE: "false"})
+        .take(1.0, WALL)
+        .pending
+    )
+    assert (one.queue, one.priority_class, one.priority, one.preemptable) == ("own", "high", 9, False)
+    jobs = with_defaults()
+    jobs.namespace("ml", {}, 0.0, terminating=False, queue=QueueName("spaces"))
+    (one,) = jobs.take(1.0, WALL).pending
+    assert one.queue == "spaces"
+
+
+def test_default_class_that_does_not_exist_stops_no_job() -> None:
+    jobs = with_defaults()
+    jobs.priority_class("low", None, 0.0)
+    (one,) = jobs.take(1.0, WALL).pending
+    assert (one.priority_class, one.problem) == ("", "")
+    jobs.priority_class("low", 7, 1.0)
+    (one,) = jobs.take(2.0, WALL).pending
+    assert one.priority_class == "low"

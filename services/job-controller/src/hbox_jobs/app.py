@@ -113,6 +113,7 @@ class JobController:
             routing=self._routing,
             system_namespaces=settings.namespaces_of_the_system,
             proves_groups=True,
+            indexed_gangs=settings.indexed_jobs == "gang",
         )
         self._traces = JobTraces()
         if self._traces.on:
@@ -460,6 +461,16 @@ class JobController:
                 next_due=feedback.next_status,
                 write=writer.status,
                 again=feedback.again_status,
+                wake=behind,
+                rate_per_s=settings.conditions_per_s,
+                insist=True,
+            ),
+            paced(
+                "declared",
+                take=feedback.declared,
+                next_due=feedback.next_declared,
+                write=writer.declared,
+                again=feedback.again_declared,
                 wake=behind,
                 rate_per_s=settings.conditions_per_s,
                 insist=True,

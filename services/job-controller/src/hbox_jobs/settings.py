@@ -1,6 +1,6 @@
 """Settings of job-controller."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -47,6 +47,11 @@ class JobControllerSettings(Settings):
     kinds_dir: str = Field(
         "",
         description="Directory with files of further kinds of workloads, one or more documents each; read again every 5 s. Empty = the built-in kinds.",
+    )
+    indexed_jobs: Literal["single", "gang"] = Field(
+        "single",
+        description="Whether the pods of an Indexed Job start together (gang) or each for itself (single); the label "
+        "hbox.io/indexed-jobs of a namespace takes precedence.",
     )
     system_namespaces: str = Field(
         "kube-system,kube-public,kube-node-lease",

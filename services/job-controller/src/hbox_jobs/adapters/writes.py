@@ -3,8 +3,10 @@
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from hbox_common.clock import wall_s
-from hbox_common.errors import Conflict, NotFound
+from hbox_common.errors import Conflict, NotFound, Unavailable
 from hbox_common.kube import (
     MERGE_PATCH,
     PERSISTENTVOLUMECLAIMS,
@@ -15,15 +17,42 @@ from hbox_common.kube import (
     EventWriter,
     Involved,
     KubeClient,
+    KubeObject,
+    Resource,
     StatusPatcher,
     rfc3339,
 )
 from hbox_common.model.annotations import TRACE_ID
 from hbox_common.model.traceids import trace_id_of, traceparent_of
 
-from ..core.feedback import ConditionWrite, EventWrite, Kind, SelectionWrite, StatusWrite
+from ..core.feedback import ConditionWrite, DeclaredWrite, EventWrite, Kind, SelectionWrite, StatusWrite
 
 _API_VERSION: dict[str, str] = {Kind.POD: "v1", Kind.POD_GROUP: "scheduling.volcano.sh/v1beta1"}
+
+
+class _Status(msgspec.Struct, frozen=True):
+    conditions: list[dict[str, Any]] = []
+
+
+class _Conditioned(KubeObject, frozen=True):
+    status: _Status = _Status()
+
+
+def _conditions_with(thing: _Conditioned, write: DeclaredWrite, now: str) -> list[dict[str, Any]] | None:
+    """All conditions of the object with the written one; None if it has it already, or has it as True."""
+    old = next((one for one in thing.status.conditions if one.get("type") == write.type), None)
+    status = "True" if write.scheduled else "False"
+    if old is not None and (old.get("status") == "True" or (old.get("status"), old.get("message")) == (status, write.message)):
+        return None
+    changed = old is None or old.get("status") != status
+    new = {
+        "type": write.type,
+        "status": status,
+        "reason": "Scheduled" if write.scheduled else "Unschedulable",
+        "message": write.message,
+        "lastTransitionTime": now if changed else (old or {}).get("lastTransitionTime", now),
+    }
+    return [*(one for one in thing.status.conditions if one.get("type") != write.type), new]
 
 
 class KubeWriter:
@@ -75,6 +104,23 @@ class KubeWriter:
         }
         with suppress(Conflict, NotFound):  # of another PodGroup, or gone: the watch brings it
             await self._statuses.patch(namespace=write.namespace, name=write.name, status=values, uid=write.uid)
+
+    async def declared(self, write: DeclaredWrite) -> None:
+        """The condition of an object that declares a gang. The conditions of other writers stay; one that is True stays True."""
+        group, _, version = write.api_version.rpartition("/")
+        resource = Resource(group, version, write.plural, namespaced=True)
+        path = resource.path(write.namespace, write.name)
+        with suppress(NotFound):
+            thing = (await self._client.expected("GET", path)).decode(_Conditioned)
+            wanted = _conditions_with(thing, write, rfc3339(wall_s()))
+            if thing.metadata.uid != write.uid or wanted is None:
+                return
+            body = {"metadata": {"resourceVersion": thing.metadata.resource_version}, "status": {"conditions": wanted}}
+            status = resource.path(write.namespace, write.name, "status")
+            try:
+                await self._client.json("PATCH", status, body=body, content_type=MERGE_PATCH)
+            except Conflict as e:
+                raise Unavailable(f"{path} changed meanwhile") from e
 
     async def event(self, write: EventWrite) -> None:
         """The Event of this object and reason: created, or counted up with the newest note."""

@@ -97,6 +97,21 @@ class StatusWrite:
 
 
 @dataclass(frozen=True, slots=True)
+class DeclaredWrite:
+    """A condition in the status of the object that declares a gang."""
+
+    key: str
+    uid: str
+    namespace: str
+    name: str
+    api_version: str
+    plural: str
+    type: str
+    scheduled: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class EventWrite:
     """One Event object for each object and reason; writing it again counts it up."""
 
@@ -134,6 +149,9 @@ class Feedback:
         self._failures: DueQueue[str, str] = DueQueue()
         self._successes: DueQueue[str, EventWrite] = DueQueue()
         self._selections: DueQueue[PodUid, PodUid] = DueQueue()
+        self._declared: DueQueue[str, str] = DueQueue()
+        #: by job key: uid of the object that declares the gang, whether its minimum had places, and the code of the reason, as last written
+        self._reported: dict[str, tuple[str, bool, str]] = {}
         self._started: dict[str, bool] = {}
         self._noted: dict[str, str] = {}  #: by job key, the last FailedScheduling text
         self._pod_failures: DueQueue[PodUid, PodUid] = DueQueue()
@@ -252,6 +270,7 @@ class Feedback:
             self._noted.pop(key, None)
             self._pod_notes.pop(key, None)
             self._unknown.pop(key, None)
+            self._reported.pop(key, None)
             return
         if self._waits(record) and (line := record.line):
             due = max(now, record.published_from)
@@ -266,6 +285,8 @@ class Feedback:
             self._unknown_fields(record.group, now)
             # Pods are created and placed only after this write: statuses for other reasons come later.
             self._statuses.put(key, key, float("-inf") if self._jobs.admission.entering(record) else now, record.namespace)
+        elif self._jobs.owners.reported(record.group.owner) is not None and self._report(record) != self._reported.get(key):
+            self._declared.put(key, key, max(now, record.published_from), record.namespace)
         tally = record.tally()
         started = tally.bound + tally.succeeded >= record.min_member
         if started and self._started.get(key) is False:
@@ -306,7 +327,7 @@ class Feedback:
     def waiting(self) -> int:
         """Writes that wait for their turn."""
         events = len(self._failures) + len(self._successes) + len(self._pod_failures)
-        return len(self._selections) + len(self._conditions) + len(self._statuses) + events
+        return len(self._selections) + len(self._conditions) + len(self._statuses) + len(self._declared) + events
 
     def conditions(self, now: float, limit: int) -> list[ConditionWrite]:
         writes = []
@@ -350,6 +371,48 @@ class Feedback:
             if status != group.status:
                 writes.append(StatusWrite(key, group.uid, group.namespace, group.name, status))
         return writes
+
+    def _report(self, record: Record) -> tuple[str, bool, str] | None:
+        """What to write in the status of the object that declares the gang; what was written last if that cannot change, None if nothing is known yet."""
+        assert record.group is not None
+        uid, last = record.group.uid, self._reported.get(record.key)
+        if last is not None and last[:2] == (uid, True):
+            return last
+        tally = record.tally()
+        if tally.bound + tally.succeeded >= record.min_member:
+            return uid, True, ""
+        return (uid, False, record.code_line or record.code) if record.reason else last
+
+    def declared(self, now: float, limit: int) -> list[DeclaredWrite]:
+        """Conditions of objects that declare gangs."""
+        writes = []
+        for key in self._declared.take(now, limit):
+            record = self._jobs.record(key)
+            if record is None or record.group is None or (owner := record.group.owner) is None:
+                continue
+            found, report = self._jobs.owners.reported(owner), self._report(record)
+            if found is None or report is None or report == self._reported.get(key):
+                continue
+            if not report[1] and now < record.published_from:
+                self._declared.put(key, key, record.published_from, record.namespace)
+                continue
+            self._reported[key] = report
+            condition, plural = found
+            message = "" if report[1] else record.line[:MAX_CONDITION_MESSAGE]
+            writes.append(
+                DeclaredWrite(
+                    key, owner.uid, record.namespace, owner.name, owner.api_version, plural, condition, report[1], message
+                )
+            )
+        return writes
+
+    def again_declared(self, write: DeclaredWrite, now: float) -> None:
+        """The write failed and may succeed later."""
+        self._reported.pop(write.key, None)
+        self._declared.put(write.key, write.key, now, write.namespace)
+
+    def next_declared(self) -> float | None:
+        return self._declared.next_due()
 
     def events(self, now: float, limit: int) -> list[EventWrite]:
         writes = [one for one in self._successes.take(now, limit) if self._holds(one)]

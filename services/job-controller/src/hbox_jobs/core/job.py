@@ -32,17 +32,19 @@ from hbox_common.model import (
     QueueName,
     Resources,
 )
+from hbox_common.model.annotations import PREEMPTABLE
 from hbox_common.model.bounds import INT32_MAX, sanitized
 from hbox_common.model.devices import volcano
 from hbox_common.model.explanation import Outcome
 from hbox_common.model.ids import missing_group_job
-from hbox_common.model.job import GROUP_NOT_READ, OWNER_NOT_READ, VOLUMES_NOT_READY
+from hbox_common.model.job import EXTRA_POD, GROUP_NOT_READ, OWNER_NOT_READ, VOLUMES_NOT_READY
 from hbox_common.model.ranks import ranks
 from hbox_common.model.resources import PODS, add
 from hbox_common.model.shards import ONE_SHARD
 from hbox_common.model.sickhardware import sick_policy
 from hbox_common.reasons import verdict_line
 from hbox_common.reasons.codes import code_of_label
+from hbox_common.workloads.schema import DefaultsForm
 
 from .staticvolumes import Reach
 from .views import QUEUE_GATE, GroupPhase, GroupView, PodStatus, PodView
@@ -104,6 +106,8 @@ class Record:
     group: GroupView | None = None
     owned: bool = False  #: its pods name no PodGroup: `group` is derived from their owners
     owner_uid: str = ""  #: of the object that makes them a gang
+    extra: str = ""  #: why its pod, beyond the number that its owner declares, waits
+    started: bool = False  #: of a gang by owner: its minimum had places, when it was worked out last
     unread: str = ""  #: an owner of its pods that is not read yet, as users write it
     unread_since: float | None = None  #: monotonic; None: none is unread
     default_queue: QueueName = QueueName("")  #: of its namespace, for pods without PodGroup that name none
@@ -191,7 +195,15 @@ class Record:
             return self.group.queue or DEFAULT_QUEUE
         if not self.gang and (named := next((pod.member.queue for pod in self.pods.values() if pod.member is not None), "")):
             return QueueName(named)
-        return next((pod.queue for pod in self.pods.values() if pod.queue), self.default_queue or DEFAULT_QUEUE)
+        named = next((pod.queue for pod in self.pods.values() if pod.queue), self.default_queue)
+        return named or QueueName(self.defaults.queue or DEFAULT_QUEUE)
+
+    @property
+    def defaults(self) -> DefaultsForm:
+        """Of the kinds of its owners."""
+        if self.group is not None:
+            return self.group.defaults
+        return next((pod.member.defaults for pod in self.pods.values() if pod.member is not None), _NO_DEFAULTS)
 
     @property
     def submitter(self) -> str:
@@ -311,6 +323,7 @@ def rejection_of(record: Record) -> str:
     return verdict.code if verdict is not None and final else ""
 
 
+_NO_DEFAULTS = DefaultsForm()
 _NO_CLAIMS: Mapping[PodUid, tuple[str, ...]] = {}
 
 
@@ -332,6 +345,8 @@ def job_of(
     group = record.group
     priority, priority_class, problem = _priority(record, tally, classes)
     reason = PRIORITY_CLASS_NOT_FOUND if problem else INVALID_SPEC
+    if record.extra and not tally.bound:
+        reason, problem = EXTRA_POD, f"{EXTRA_POD}: {record.extra}, and its gang has no places yet"
     if record.unread:
         reason = OWNER_NOT_READ
         problem = f"{OWNER_NOT_READ}: {record.unread}, which owns its pods, is not read yet"
@@ -456,6 +471,10 @@ def preemptable_of(record: Record) -> bool:
         by_owner = next((pod.member.preemptable for pod in record.pods.values() if pod.member is not None), None)
         if by_owner is not None:
             return by_owner
+    if record.defaults.preemptable and not any(
+        PREEMPTABLE in pod.annotations or PREEMPTABLE in pod.labels for pod in record.pods.values()
+    ):
+        return True
     return (record.group is not None and record.group.preemptable) or 0 < len(record.pods) == record.offered
 
 
@@ -474,7 +493,7 @@ def class_of(record: Record) -> str:
     """Its PriorityClass: that of its PodGroup, or of its pod with the highest priority."""
     if record.group is not None and record.group.priority_class:
         return record.group.priority_class
-    return record.highest[1]
+    return record.highest[1] or (record.job.priority_class if record.job is not None else "")
 
 
 def _priority(record: Record, tally: Tally, classes: Mapping[str, int]) -> tuple[int, str, str]:
@@ -485,7 +504,8 @@ def _priority(record: Record, tally: Tally, classes: Mapping[str, int]) -> tuple
         return classes[named], named, ""
     highest, of_pods = record.highest
     if not named:
-        return highest, of_pods, ""
+        default = record.defaults.priority_class or ""
+        return (classes[default], default, "") if not of_pods and default in classes else (highest, of_pods, "")
     if tally.bound or tally.succeeded or any(name == named for _, name in record.classes):
         return highest, named, ""
     title = record.group.title if record.group is not None else record.key

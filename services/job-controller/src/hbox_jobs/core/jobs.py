@@ -32,6 +32,7 @@ from hbox_common.model import (
     QueueName,
     SchedulerId,
 )
+from hbox_common.model.annotations import INDEXED_JOBS
 from hbox_common.model.bounds import INT32_MAX
 from hbox_common.model.ranks import rank_key
 from hbox_common.model.shards import ONE_SHARD, shard_of
@@ -43,6 +44,7 @@ from .admission import Admission
 from .batch import FACT_PHASE, Batch, fact_phase
 from .budgets import Budgets, BudgetView
 from .claimturns import ClaimTurns
+from .extras import Extras, room_of
 from .intake import Intake, Turns, held_text, too_large_text
 from .job import (
     HIGHEST_USER_PRIORITY,
@@ -92,6 +94,9 @@ MAX_ITEMS = 512
 #: Seconds for which a job with an owner that is not read is not published.
 UNREAD_QUIET_S = 1.0
 _NO_QUEUE = QueueName("")
+_JOB: GroupKind = ("batch", "Job")
+#: Values of the label INDEXED_JOBS of namespaces; others count as absent.
+_INDEXED = {"gang": True, "single": False}
 #: Maximum age in seconds of an incomplete PodGroup whose users get no message about missing pods while pods are being created: each next pod would make the
 #: count wrong.
 GROWING_S = 60.0
@@ -121,12 +126,13 @@ class Jobs:
         system_namespaces: Collection[str] = (),
         proves_groups: bool = False,
         kinds: Kinds | None = None,
+        indexed_gangs: bool = False,
     ) -> None:
         """`publish_after_s`: seconds that a pending reason has to last before it is written to Kubernetes. `most_pending`, `most_pending_mib`: maximum number
         of pending jobs of a namespace that are announced, and of their size (`Record.size`) in MiB; 0 = no limit. `routing`: which shard's schedulers place
         which jobs; None = one shard. `system_namespaces`: namespaces where Kubernetes' system PriorityClasses have their own values. `proves_groups`: announce
         a gang only with a PodGroup, or an owner, that is as new as its pods (`next_unread`, `next_stale_owner`). `kinds`: of owners that make gangs; None = the
-        built-in ones."""
+        built-in ones. `indexed_gangs`: Indexed Jobs are gangs in namespaces without the label INDEXED_JOBS."""
         self.routing = routing or Routing()
         self._several = self.routing.shards.several
         self._batch_shards: dict[JobId, str] = {}  #: of jobs in the current batch
@@ -134,9 +140,14 @@ class Jobs:
         self._groups_left: list[tuple[str, GroupState]] = []  #: likewise
         self._lazy_s, self._publish_after_s, self._trace = lazy_s, publish_after_s, trace
         self._pods: dict[PodUid, PodView] = {}
-        self.owners = Owners(kinds if kinds is not None else Kinds.builtin(), self._pods.get)
+        self._indexed_gangs = indexed_gangs
+        self._indexed_by_label: dict[str, bool] = {}  #: by namespace with the label
+        indexed = lambda namespace: self._indexed_by_label.get(namespace, self._indexed_gangs)  # noqa: E731
+        self.owners = Owners(kinds if kinds is not None else Kinds.builtin(), self._pods.get, indexed_gangs=indexed)
         self.successions = Successions()
         self.surges = Surges(self.successions, self._pods.get)
+        self.extras = Extras()
+        self._extras_of: dict[str, dict[PodUid, None]] = {}  #: by key of a gang
         self._owners_at: dict[GroupKind, int] = {}  #: by kind, the resourceVersion up to which all changes are known
         self._pods_at = 0  #: the highest resourceVersion of a pod
         self._owner_read_up_to: dict[str, int] = {}  #: by uid of an owner: `_pods_at` at the start of its last read
@@ -221,16 +232,33 @@ class Jobs:
         """A pod was listed, added or modified. Returns its view with the gang that follows from its owners."""
         old = self._pods.get(new.uid)
         self._pods[new.uid] = new
+        others: list[PodUid] = []
         if new.submitted is not None and not new.group:
             self._pods_at = max(self._pods_at, _number(new.resource_version))
             if new.ours:
-                known = old is not None and old.member is not None and old.submitted == new.submitted
+                known = (
+                    old is not None and old.member is not None and old.submitted == new.submitted and not old.member.extra_of
+                )
                 member = old.member if old is not None and known else self.owners.place(new, now)
+                member, others = self._numbered(old, new, member)
                 self._pods[new.uid] = new = _as_member(new, member)
         new = self._pod(old, new, now)
+        if others:
+            self.place_again(others, now)
         if (old is None or old.submitted != new.submitted) and (below := self.owners.pods_of(new.uid)):
             self.place_again(below, now)
         return new
+
+    def _numbered(self, old: PodView | None, pod: PodView, member: Membership | None) -> tuple[Membership | None, list[PodUid]]:
+        """The pod's membership, which is that of an extra beyond the declared number of pods, and the other pods whose membership this changes."""
+        room = room_of(member.gang, member.role) if member is not None and member.gang is not None else None
+        if member is None or room is None:
+            return member, self.extras.gone(pod.uid)
+        if not pod.live:
+            was = old is not None and old.member is not None and old.member.extra_of == member.key
+            return member.extra if was else member, self.extras.gone(pod.uid)
+        others = self.extras.put(pod, member.key, member.role, room)
+        return member.extra if self.extras.has(pod.uid) else member, others
 
     def pods_listed(self, now: float) -> None:
         """All pods of the start are known: a pod that is not among them does not exist."""
@@ -297,6 +325,7 @@ class Jobs:
             return None
         self.owners.pod_gone(old)
         self.successions.gone(uid)
+        promoted = self.extras.gone(uid)
         self.neighbours.gone(old)
         if old.volumes:
             self._release_volumes(old)
@@ -306,6 +335,7 @@ class Jobs:
             self._facts_awaited = True
             self._ended.append((now, fact))
         self._leave(old, now)
+        self.place_again(promoted, now)
         return old
 
     def group(self, new: GroupView, now: float) -> None:
@@ -428,7 +458,7 @@ class Jobs:
             old = self._pods.get(uid)
             if old is None or not old.ours:
                 continue
-            member = self.owners.place(old, now)
+            member, others = self._numbered(old, old, self.owners.place(old, now))
             new = _as_member(old, member)
             self._succeed(new)
             if member == old.member:
@@ -439,6 +469,8 @@ class Jobs:
                 self._pods[uid] = new
                 new = self._pod(old, new, now)
             self._mark(new.key, now, urgent=True)
+            if others:
+                self.place_again(others, now)
 
     def next_stale_owner(self) -> Owner | None:
         """An owner that has to be read before its gangs are announced, since their pods are newer than its watch; None if there is none. The caller reads it
@@ -504,6 +536,40 @@ class Jobs:
         if owner is None or (kind := group_kind(owner)) not in self._owners_at or self.owners.is_unreadable(kind):
             return False  # no object of its own, or none that can be read now
         return record.arrived > max(self._owner_read_up_to.get(record.owner_uid, 0), self._owners_at[kind])
+
+    def _extra_settled(self, record: Record) -> bool:
+        """Set why the job of an extra pod waits. Returns False if its owner has to be read first: it may declare more pods by now."""
+        member = next((pod.member for pod in record.pods.values() if pod.member is not None and pod.member.extra_of), None)
+        if member is None or member.gang is None or record.gang:
+            record.extra = ""
+            if not record.owned:
+                self._set_owner(record, "")
+            return True
+        owner, gang = member.gang.owner, self._records.get(member.extra_of)
+        self._set_owner(record, owner.ref.uid)
+        kind = group_kind(owner.ref)
+        known_to = max(self._owner_read_up_to.get(owner.ref.uid, 0), self._owners_at.get(kind, 0))
+        readable = kind in self._owners_at and not self.owners.is_unreadable(kind)
+        if self._proves_groups and readable and record.arrived > known_to:
+            if owner.ref.uid not in self._rereading:
+                self._stale_owners[owner.ref.uid] = None
+            if not (problem := self._owner_problems.get(owner.ref.uid, "")):
+                return False
+            record.extra = problem
+            return True
+        tally = gang.tally() if gang is not None and gang.pods else None
+        waits = gang is not None and tally is not None and tally.bound + tally.succeeded < gang.min_member
+        record.extra = (
+            f"{owner.ref.title} declares fewer pods{f' of role {member.role}' if member.role else ''}" if waits else ""
+        )
+        return True
+
+    def _mark_extras_of(self, record: Record, tally: Tally, now: float) -> None:
+        started = tally.bound + tally.succeeded >= record.min_member
+        if started != record.started:
+            record.started = started
+            for uid in self._extras_of.get(record.key, ()):
+                self._mark(uid, now, urgent=True)
 
     def _set_owner(self, record: Record, uid: str) -> None:
         old, record.owner_uid = record.owner_uid, uid
@@ -584,7 +650,7 @@ class Jobs:
                 ):
                     self._mark(record.key, now, urgent=True)
         for record in self._records.values():
-            if record.group is not None and record.group.priority_class == name:
+            if (record.group is not None and record.group.priority_class == name) or record.defaults.priority_class == name:
                 self._mark(record.key, now, urgent=True)
 
     def namespace(
@@ -600,11 +666,22 @@ class Jobs:
                 if record.namespace == name:
                     record.default_queue = queue
                     self._mark(record.key, now, urgent=True)
+        self._set_indexed(name, _INDEXED.get(labels.get(INDEXED_JOBS, "")), now)
         self.neighbours.namespaces.put(name, labels)
         self._set_terminating(name, now, terminating=terminating)
 
+    def _set_indexed(self, namespace: str, gangs: bool | None, now: float) -> None:
+        if self._indexed_by_label.get(namespace) == gangs:
+            return
+        if gangs is None:
+            del self._indexed_by_label[namespace]
+        else:
+            self._indexed_by_label[namespace] = gangs
+        self.place_again(self.owners.pods_below(_JOB, namespace), now)
+
     def namespace_gone(self, name: str, now: float) -> None:
         """The namespace was deleted."""
+        self._indexed_by_label.pop(name, None)
         self._namespace_queues.pop(name, None)
         self.neighbours.namespaces.gone(name)
         self._set_terminating(name, now, terminating=False)
@@ -949,12 +1026,18 @@ class Jobs:
         if not record.pods and record.group is None:
             del self._records[record.key]
             self._set_owner(record, "")
+            for uid in self._extras_of.get(record.key, ()):
+                self._mark(uid, now, urgent=True)
             self._leave_intake(record, now)
             if old is not None:
                 self._end(record, old, withdrawn, tally, wall)
             return None
         if record.owned and not self._derive(record, now):
             return None
+        if not self._extra_settled(record):
+            return None
+        if record.owned:
+            self._mark_extras_of(record, tally, now)
         if self._needs_group_read(record, tally):
             if record.owned:
                 if record.owner_uid not in self._rereading:
@@ -1162,6 +1245,8 @@ class Jobs:
             if _still_made(record, pod):
                 record.published_from = max(record.published_from, now + self._publish_after_s)
         record.put(pod)
+        if pod.member is not None and pod.member.extra_of:
+            self._extras_of.setdefault(pod.member.extra_of, {})[pod.uid] = None
         return record
 
     def _leave(self, pod: PodView, now: float) -> None:
@@ -1171,6 +1256,10 @@ class Jobs:
             if not others:
                 del self._strangers[pod.key]
             self._mark(pod.key, now, urgent=False)
+        if pod.member is not None and (extras := self._extras_of.get(pod.member.extra_of)) is not None:
+            extras.pop(pod.uid, None)
+            if not extras:
+                del self._extras_of[pod.member.extra_of]
         record = self._records.get(pod.key)
         if record is not None and record.drop(pod.uid):
             record.unpublishable = ""
@@ -1283,6 +1372,10 @@ class Jobs:
         assert list(self._lazy.values()) == sorted(self._lazy.values())
         assert not set(self._urgent) & self._lazy.keys()
         self.owners.validate()
+        self.extras.validate()
+        assert {
+            (pod.member.extra_of, uid) for uid, pod in self._pods.items() if pod.member is not None and pod.member.extra_of
+        } == {(key, uid) for key, uids in self._extras_of.items() for uid in uids}
         self._intake.validate()
         self.waits.validate()
         self.phases.validate()

@@ -11,7 +11,7 @@ read again, they are placed again.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from hbox_common.model import PodUid, QueueName, TopologyMode, TopologyWish
@@ -23,12 +23,14 @@ from hbox_common.workloads import (
     Owner,
     OwnerRef,
     Unread,
+    defaults_of,
     gang_of,
+    indexed_gang,
     place,
     preemptable_of,
     queue_of,
 )
-from hbox_common.workloads.owner import HIGHEST_TIER, MODE
+from hbox_common.workloads.owner import FABRIC_ANNOTATIONS, HIGHEST_TIER, MODE
 from hbox_common.workloads.placing import MAX_STEPS
 
 from .membership import Membership
@@ -84,8 +86,11 @@ class _Below:
 class Owners:
     """One writer. `pod`: returns the newest version of a pod, None if it is not known. `now` is monotonic seconds."""
 
-    def __init__(self, kinds: Kinds, pod: Callable[[PodUid], PodView | None]) -> None:
-        self._kinds, self._pod = kinds, pod
+    def __init__(
+        self, kinds: Kinds, pod: Callable[[PodUid], PodView | None], *, indexed_gangs: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """`indexed_gangs`: whether Indexed Jobs of a namespace are gangs."""
+        self._kinds, self._pod, self._indexed_gangs = kinds, pod, indexed_gangs
         self._owners: dict[str, Owner] = {}  #: by key: of each its uid, and of the kinds of declared groups also its place
         self._gone: set[str] = set()  #: keys of those that were deleted, and that pods still name
         self._missing: dict[str, str] = {}  #: by key: why it cannot be read
@@ -114,6 +119,8 @@ class Owners:
             found = self._look_up(namespace, ref, now)
             if isinstance(found, Missing) and self._kinds.of(ref.api_version, ref.kind) is not None:
                 unreadable.append(found.reason)
+            if isinstance(found, Owner) and found.declared.indexed is not None and self._indexed_gangs(namespace):
+                return indexed_gang(found)
             return found
 
         found = place(submitted, lookup, self._kinds)
@@ -130,6 +137,7 @@ class Owners:
                     alone=unreadable[0] if unreadable else "",
                     queue=QueueName(queue_of(chain)[0]),
                     preemptable=preemptable_of(chain),
+                    defaults=defaults_of(chain),
                 )
 
     def pod_gone(self, pod: PodView) -> None:
@@ -238,6 +246,18 @@ class Owners:
             for key, one in self._owners.items()
             if group_kind(one.ref) == kind and key == one.ref.uid and key not in self._gone
         )
+
+    def pods_below(self, kind: GroupKind, namespace: str) -> list[PodUid]:
+        """Pods below the known owners of the kind in the namespace."""
+        keys = [key for key, one in self._owners.items() if group_kind(one.ref) == kind and one.namespace == namespace]
+        return list(self._pods_below(keys))
+
+    def reported(self, ref: OwnerRef) -> tuple[str, str] | None:
+        """Type of the condition that HBox writes for gangs of this object, and its kind's plural; None if HBox writes none."""
+        kind = self._kinds.of(ref.api_version, ref.kind)
+        if kind is None or (condition := kind.form.scheduled_condition) is None:
+            return None
+        return condition, kind.plural
 
     def get(self, uid: str) -> Owner | None:
         return self._owners.get(uid)
@@ -415,20 +435,30 @@ def derived_group(found: InGang, pods: Collection[PodView]) -> GroupView:
         preemptable=gang.preemptable is True,
         decides_preemptable=gang.preemptable is not None,
         min_task_member={role: least - succeeded[role] for role, least in gang.min_by_role.items() if least > succeeded[role]},
-        topology=_wish(gang.mode, gang.highest_tier) or _wish_of_pods(pods),
-        annotations=gang.annotations,
+        topology=_wish(gang.mode, gang.highest_tier) or gang.topology or _wish_of_pods(pods),
+        sub_gangs=gang.sub_gangs,
+        annotations=_annotations(gang.annotations, pods),
         problem=gang.problem,
         status=_ENQUEUED,
         version=owner.version,
         owner=about,
         gang_key=gang_key(found),
         reasons=gang.reasons,
+        defaults=gang.defaults,
     )
 
 
 def _wish_of_pods(pods: Collection[PodView]) -> TopologyWish | None:
     notes = next((pod.submitted.annotations for pod in pods if pod.submitted is not None), {})
     return _wish(notes.get(MODE, ""), notes.get(HIGHEST_TIER, ""))
+
+
+def _annotations(of_owners: Mapping[str, str], pods: Collection[PodView]) -> Mapping[str, str]:
+    """Those of the owners; if these say nothing about the fabric, with what the template of the pods says about it."""
+    notes = next((pod.annotations for pod in pods), {})
+    if not notes or FABRIC_ANNOTATIONS & of_owners.keys():
+        return of_owners
+    return {key: notes[key] for key in sorted(notes.keys() & FABRIC_ANNOTATIONS)} | dict(of_owners)
 
 
 def _wish(mode: str, tier: str) -> TopologyWish | None:
