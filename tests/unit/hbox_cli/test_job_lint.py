@@ -179,3 +179,43 @@ def test_the_guides_examples_have_no_wrong_field() -> None:
 def test_the_guide_links_each_example() -> None:
     text = GUIDE.with_suffix(".md").read_text()
     assert [file.name for file in GUIDE.glob("*.yaml") if f"workloads/{file.name}" not in text] == []
+
+
+def test_sub_groups_of_a_leaderworkerset_are_printed(tmp_path: Path) -> None:
+    template = {"size": 5, "subGroupPolicy": {"subGroupSize": 2, "subGroupPolicyType": "LeaderExcluded"}}
+    path = manifest(tmp_path, "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", {"leaderWorkerTemplate": template})
+    _, out, _ = hbox("job", "lint", path)
+    assert "divided     by label leaderworkerset.sigs.k8s.io/subgroup-index: 2 of 2 pods, soft" in out
+    assert gangs(path)[0]["divided_by"][0]["min_sub_groups"] == 2
+
+
+def test_the_gang_of_a_podgang_is_printed_with_its_topology(tmp_path: Path) -> None:
+    pack = {"topologyConstraint": {"packConstraint": {"required": "example.org/rack"}}}
+    spec = {"podgroups": [{"name": "prefill", "minReplicas": 2, **pack}, {"name": "decode", "minReplicas": 3}]}
+    _, out, _ = hbox("job", "lint", manifest(tmp_path, "PodGang", "scheduler.grove.io/v1alpha1", spec))
+    for line in (
+        "minimum     5 of 5 pods",
+        "sub-group   decode: 3, at least 3",
+        "divided     prefill: 2 pods, hard, at most tier example.org/rack",
+    ):
+        assert line in out
+
+
+def test_an_indexed_job_names_the_setting_that_makes_it_a_gang(tmp_path: Path) -> None:
+    _, out, _ = hbox("job", "lint", manifest(tmp_path, "Job", "batch/v1", {"completionMode": "Indexed", "parallelism": 4}))
+    assert "single pods: " in out
+    assert (
+        "with the setting indexedJobs: gang, or the label hbox.io/indexed-jobs=gang of its namespace, 4 pods are a gang" in out
+    )
+
+
+def test_defaults_of_a_file_are_checked_and_printed(tmp_path: Path) -> None:
+    file = tmp_path / "defaults.yaml"
+    file.write_text("defaultsFor: [pytorchjobs.kubeflow.org]\ndefaults: {queue: training, minimum: 2}\n")
+    assert "defaults for pytorchjobs.kubeflow.org are valid" in hbox("kinds", "check", str(file))[1]
+    assert "defaults:\n  queue: training\n  minimum: 2\n" in hbox("kinds", "show", "PyTorchJob", "--with", str(file))[1]
+    assert "defaults:" not in hbox("kinds", "show", "TFJob", "--with", str(file))[1]
+    path = manifest(tmp_path, "PyTorchJob", "kubeflow.org/v1", {"pytorchReplicaSpecs": REPLICAS})
+    _, out, _ = hbox("job", "lint", path, "--kinds", str(file))
+    assert "minimum     2 of 4 pods" in out
+    assert "defaults    queue training, minimum 2" in out

@@ -5,10 +5,11 @@ The pods do not exist yet: one pod of each declared role represents them, with t
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from hbox_common.model import DEFAULT_QUEUE
-from hbox_common.model.annotations import GROUP_NAME, QUEUE_NAME
+from hbox_common.model import DEFAULT_QUEUE, TopologyMode, TopologyWish
+from hbox_common.model.annotations import GROUP_NAME, INDEXED_JOBS, QUEUE_NAME
 from hbox_common.model.ids import SCHEDULER_NAME
 from hbox_common.workloads import (
     Alone,
@@ -25,8 +26,19 @@ from hbox_common.workloads import (
     read_owner,
 )
 from hbox_common.workloads.placing import LWS_GROUP, LWS_WORKER
+from hbox_common.yamltext import read_file
 
 from .simulate.documents import Document
+
+
+def kinds_with(paths: Iterable[Path]) -> Kinds:
+    """The built-in kinds and those, and defaults, of files or folders. Raises InvalidRequest."""
+    texts: dict[str, bytes] = {}
+    for path in paths:
+        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            if file.is_file() and not file.name.startswith("."):
+                texts[str(file)] = read_file(file)
+    return Kinds.builtin().with_files(texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +82,19 @@ class Linted:
                     "queue": one.gang.queue or DEFAULT_QUEUE,
                     "priority_class": one.gang.priority_class,
                     "preemptible": one.gang.preemptable,
-                    "topology": {"mode": one.gang.mode, "highest_tier": one.gang.highest_tier} if one.gang.mode else None,
+                    "defaults": one.gang.defaults.model_dump(by_alias=True, exclude_none=True),
+                    "topology": _topology(one.gang),
+                    "divided_by": [
+                        {
+                            "name": policy.name,
+                            "labels": list(policy.labels),
+                            "selector": policy.selector,
+                            "pods": policy.size,
+                            "min_sub_groups": policy.min_sub_gangs,
+                            "topology": _wish(policy.topology),
+                        }
+                        for policy in one.gang.sub_gangs
+                    ],
                     "reasons": list(one.gang.reasons),
                 }
                 for one in self.gangs
@@ -116,7 +140,7 @@ def linted(document: Document, kinds: Kinds) -> Linted | None:
         why,
         f"the kind below {document.kind} decides; pods without one are single pods" if passes_on else "",
         tuple(problems),
-        (*_owner_note(document.content), *_notes(content)),
+        (*_owner_note(document.content), *_indexed_note(owner), *_notes(content)),
     )
 
 
@@ -188,10 +212,39 @@ def _gang_lines(one: _Gang) -> Iterable[str]:
     yield f"  class       {gang.priority_class or '(of its most important pod)'}"
     if gang.preemptable is not None:
         yield f"  preemptible {'yes' if gang.preemptable else 'no'}"
-    if gang.mode:
-        yield f"  topology    {gang.mode}" + (f", at most tier {gang.highest_tier}" if gang.highest_tier else "")
+    if (text := _wish_text(_topology(gang))) is not None:
+        yield f"  topology    {text}"
+    for policy in gang.sub_gangs:
+        by = f"by label {', '.join(policy.labels)}" if policy.labels else ", ".join(policy.selector.values())
+        text = _wish_text(_wish(policy.topology))
+        count = f"{policy.min_sub_gangs} of {policy.size} pods" if policy.labels else f"{policy.size} pods"
+        yield f"  divided     {by}: {count}" + (f", {text}" if text else "")
+    if defaults := gang.defaults.model_dump(by_alias=True, exclude_none=True):
+        yield f"  defaults    {', '.join(f'{name} {value}' for name, value in defaults.items())}"
     for reason in gang.reasons:
         yield f"  why         {reason}"
+
+
+def _topology(gang: OwnerGang) -> dict[str, str] | None:
+    if gang.mode or gang.highest_tier:
+        return {"mode": gang.mode or TopologyMode.HARD.value, "highest_tier": gang.highest_tier}
+    return _wish(gang.topology)
+
+
+def _wish(wish: TopologyWish | None) -> dict[str, str] | None:
+    return {"mode": wish.mode.value, "highest_tier": wish.highest_tier_name} if wish is not None else None
+
+
+def _wish_text(topology: Mapping[str, str] | None) -> str | None:
+    if topology is None:
+        return None
+    return topology["mode"] + (f", at most tier {topology['highest_tier']}" if topology["highest_tier"] else "")
+
+
+def _indexed_note(owner: Owner) -> Iterable[str]:
+    declared = owner.declared
+    if declared.indexed is not None and declared.minimum is None:
+        yield f"with the setting indexedJobs: gang, or the label {INDEXED_JOBS}=gang of its namespace, {declared.indexed} pods are a gang"
 
 
 def _owner_note(content: Mapping[str, Any]) -> Iterable[str]:

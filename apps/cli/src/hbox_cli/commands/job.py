@@ -19,8 +19,15 @@ def command() -> None:
 
 @command.command("lint")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--kinds",
+    "more",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="File of HBOX_KINDS_DIR, or the folder: further kinds and defaults.",
+)
 @command_options
-def lint(ctx: Context, paths: tuple[Path, ...]) -> None:
+def lint(ctx: Context, paths: tuple[Path, ...], more: tuple[Path, ...]) -> None:
     """Print the gangs that the workloads in PATH make: minimum, sub-groups, queue, class, and the field that decides each. PATH is a file of
     manifests, or a folder of such files. Exit status 1 if a field is wrong.
 
@@ -28,12 +35,10 @@ def lint(ctx: Context, paths: tuple[Path, ...]) -> None:
     hbox job lint train.yaml
     kubectl get pytorchjob train -o yaml > train.yaml && hbox job lint train.yaml
     """
-    from hbox_common.workloads import Kinds  # noqa: PLC0415  pydantic, which --help does not need
-
-    from ..lint import Linted, linted  # noqa: PLC0415
+    from ..lint import Linted, kinds_with, linted  # noqa: PLC0415  pydantic, which --help does not need
     from ..simulate.documents import documents_of, files_of  # noqa: PLC0415
 
-    kinds = Kinds.builtin()
+    kinds = kinds_with(more)
     items: list[dict[str, Any]] = []
     found: list[Linted] = []
     for path in files_of(paths):

@@ -42,13 +42,21 @@ def ls(ctx: Context) -> None:
 
 @command.command("show")
 @click.argument("kind")
+@click.option(
+    "--with",
+    "more",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="File of HBOX_KINDS_DIR, or the folder: print its defaults for KIND, too.",
+)
 @command_options
-def show(ctx: Context, kind: str) -> None:
+def show(ctx: Context, kind: str, more: tuple[Path, ...]) -> None:
     """Print the file of the built-in KIND, as an example for a kind of your own. KIND may be its plural, with its group if several have the name.
 
     \b
     hbox kinds show PyTorchJob
     hbox kinds show podgroups.scheduling.k8s.io
+    hbox kinds show PyTorchJob --with defaults.yaml
     """
     found = [(text, form) for text, form in _files() if kind.lower() in _names(form)]
     if not found:
@@ -59,10 +67,20 @@ def show(ctx: Context, kind: str) -> None:
         names = ", ".join(f"{form.plural}.{form.group}" for _, form in found)
         raise NotFound(f"several groups have a kind {kind}", hint=f"name one of {names}")
     ((text, form),) = found
+    if more:
+        from ..lint import kinds_with  # noqa: PLC0415
+
+        (form,) = (each.form for each in kinds_with(more) if (each.group, each.kind) == (form.group, form.kind))
+    defaults = form.defaults.model_dump(by_alias=True, exclude_none=True)
     if not ctx.output.people:
-        ctx.output.document("Kind", _item(form) | {"file": text})
-    else:
-        put(*text.splitlines())
+        ctx.output.document("Kind", _item(form) | {"file": text, "defaults": defaults})
+        return
+    put(*text.splitlines())
+    if defaults and "defaults:" not in text:
+        put(
+            "defaults:",
+            *(f"  {name}: {str(value).lower() if isinstance(value, bool) else value}" for name, value in defaults.items()),
+        )
 
 
 @command.command("check")
@@ -74,15 +92,20 @@ def check(ctx: Context, path: Path) -> None:
     \b
     hbox kinds check trainingjob.yaml
     """
-    from hbox_common.workloads.schema import forms_of  # noqa: PLC0415  pydantic, which --help does not need
+    from hbox_common.workloads.schema import DefaultsDocument, KindForm, parts_of  # noqa: PLC0415  pydantic, which --help does not need
     from hbox_common.yamltext import read_file  # noqa: PLC0415
 
-    forms = forms_of(read_file(path), path.name)
+    parts = parts_of(read_file(path), path.name)
     builtin = {(form.group, form.kind) for _, form in _files()}
-    items = [_item(form) | {"replaces_builtin": (form.group, form.kind) in builtin} for form in forms]
+    items = [
+        _item(form) | {"replaces_builtin": (form.group, form.kind) in builtin} for form in parts if isinstance(form, KindForm)
+    ]
+    defaults = [part.model_dump(by_alias=True, exclude_none=True) for part in parts if isinstance(part, DefaultsDocument)]
     if not ctx.output.people:
-        ctx.output.document("KindCheck", {"file": str(path), "items": items})
+        ctx.output.document("KindCheck", {"file": str(path), "items": items, "defaults": defaults})
         return
+    for one in defaults:
+        put(f"{path}: defaults for {', '.join(one['defaultsFor'])} are valid")
     for item in items:
         group = f".{item['group']}" if item["group"] else ""
         replaces = ", in place of the built-in one" if item["replaces_builtin"] else ""

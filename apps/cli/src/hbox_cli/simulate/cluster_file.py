@@ -6,6 +6,7 @@ Objects of kinds that scheduling does not look at are passed over, so that `kube
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -146,6 +147,11 @@ class _Reading:
                 hint="save a cluster with: kubectl get nodes,pods,podgroups,queues -A -o yaml > FILE",
             )
 
+    @cached_property
+    def _namespaces(self) -> dict[str, Mapping[str, str]]:
+        """Labels by name."""
+        return dict(namespace_of(document) for document in self._of["Namespace"])
+
     def cluster(self, schedulers: Collection[str], now: float, *, as_services: bool) -> SavedCluster:
         options = self._options()
         read = [node_of(document) for document in self._of["Node"]]
@@ -185,7 +191,7 @@ class _Reading:
                 ),
                 budgets=[budget_of(document) for document in self._of["PodDisruptionBudget"]],
                 quotas=[quota_of(document) for document in self._of["ResourceQuota"]],
-                namespace_labels=dict(namespace_of(document) for document in self._of["Namespace"]),
+                namespace_labels=self._namespaces,
                 priority_classes={name: one.value for name, one in classes.items()},
                 images=self._images,
                 usage=usages_of(self._of["NodeMetrics"], [state for state, _ in read], now=now),
@@ -257,7 +263,7 @@ class _Reading:
         gangs = list(by_name.values())
         members: dict[JobId, list[PodEntry]] = defaultdict(list)
         owner: list[Gang] = []
-        derived = gangs_by_owner(self._owners, [pod for pod in pods if pod.ours], self._kinds)
+        derived = gangs_by_owner(self._owners, [pod for pod in pods if pod.ours], self._kinds, self._namespaces)
         self._owner_warnings = derived.warnings
         gangs += [gang for gang, _ in derived.gangs.values()]
         pods = [by_owner(pod, derived.of.get(pod.view.uid)) for pod in pods]

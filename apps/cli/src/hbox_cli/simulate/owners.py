@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hbox_common.model import DEFAULT_QUEUE, JobId, PodUid, QueueName
+from hbox_common.model.annotations import INDEXED_JOBS
 from hbox_common.model.job import OWNER_NOT_READ
 from hbox_common.workloads import Kinds, read_owner
 from hbox_jobs.core.membership import Membership
@@ -36,10 +37,12 @@ def is_owner(document: Document, kinds: Kinds) -> bool:
     return kinds.of(str(document.content.get("apiVersion", "")), document.kind) is not None
 
 
-def gangs_by_owner(documents: Sequence[Document], entries: Sequence[PodEntry], kinds: Kinds) -> GangsByOwner:
-    """documents: owners. entries: pods that HBox places; of these, the ones that name no PodGroup are considered."""
+def gangs_by_owner(
+    documents: Sequence[Document], entries: Sequence[PodEntry], kinds: Kinds, labels: Mapping[str, Mapping[str, str]]
+) -> GangsByOwner:
+    """documents: owners. entries: pods that HBox places; of these, the ones that name no PodGroup are considered. labels: of namespaces, by name."""
     views = {entry.view.uid: entry.view for entry in entries}
-    owners = Owners(kinds, views.get)
+    owners = Owners(kinds, views.get, indexed_gangs=lambda namespace: labels.get(namespace, {}).get(INDEXED_JOBS) == "gang")
     owners.pods_listed = True
     # The first pass finds the owners that pods name by their place in the API; `put` keeps those only.
     concerned = [view for view in views.values() if view.submitted is not None and not view.group]
