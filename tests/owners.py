@@ -45,12 +45,17 @@ apps/v1 Deployment deployments
 apps/v1 ReplicaSet replicasets
 apps/v1 StatefulSet statefulsets
 batch/v1 Job jobs
+scheduler.grove.io/v1alpha1 PodGang podgangs
 """
 #: Where each kind is served.
 RESOURCES: Mapping[str, Resource] = {
     kind: Resource(version.partition("/")[0], version.partition("/")[2], plural, namespaced=True)
     for version, kind, plural in (line.split() for line in _TABLE.split("\n") if line)
-} | {"Pod": PODS, "PodGroup": PODGROUPS}
+} | {
+    "Pod": PODS,
+    "PodGroup": PODGROUPS,
+    "KubernetesPodGroup": Resource("scheduling.k8s.io", "v1beta1", "podgroups", namespaced=True),
+}
 
 
 def api_version(kind: str) -> str:
@@ -64,7 +69,7 @@ def path(kind: str, namespace: str, name: str | None = None, subresource: str | 
 
 def definition(kind: str) -> Json:
     """A CustomResourceDefinition that keeps all fields."""
-    where = RESOURCES[kind]
+    where, served = RESOURCES[kind], kind.removeprefix("Kubernetes")
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -76,7 +81,7 @@ def definition(kind: str) -> Json:
         "spec": {
             "group": where.group,
             "scope": "Namespaced",
-            "names": {"kind": kind, "listKind": f"{kind}List", "plural": where.plural, "singular": kind.lower()},
+            "names": {"kind": served, "listKind": f"{served}List", "plural": where.plural, "singular": served.lower()},
             "versions": [
                 {
                     "name": where.version,
