@@ -26,7 +26,7 @@ from hbox_common.workloads import (
     place,
     read_owner,
 )
-from hbox_common.workloads.owner import LWS_SUB_GROUP
+from hbox_common.workloads.owner import LWS_SUB_GROUP, Defaults
 from hbox_common.workloads.placing import MAX_STEPS
 from hbox_common.workloads.schema import MAX_KINDS
 
@@ -314,7 +314,7 @@ def test_defaults_of_files_count_for_built_in_kinds_and_the_last_one_wins() -> N
     kinds = KINDS.with_files({"defaults.yaml": DEFAULTS})
     content = {"apiVersion": TRAIN, "kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": ROLES}}
     declared = read_owner(kinds, content).declared
-    assert declared.defaults.model_dump() == {"queue": "training", "priority_class": "low", "preemptable": True, "minimum": 2}
+    assert declared.defaults == Defaults("training", "low", preemptable=True, minimum=2)
     assert (declared.minimum, declared.minimum_from) == (2, "defaults.minimum")
     written = content | {"spec": {"pytorchReplicaSpecs": ROLES, "elasticPolicy": {"minReplicas": 3}}}
     assert read_owner(kinds, written).declared.minimum == 3

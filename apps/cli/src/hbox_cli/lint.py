@@ -82,7 +82,7 @@ class Linted:
                     "queue": one.gang.queue or DEFAULT_QUEUE,
                     "priority_class": one.gang.priority_class,
                     "preemptible": one.gang.preemptable,
-                    "defaults": one.gang.defaults.model_dump(by_alias=True, exclude_none=True),
+                    "defaults": dict(one.gang.defaults.items),
                     "topology": _topology(one.gang),
                     "divided_by": [
                         {
@@ -219,7 +219,7 @@ def _gang_lines(one: _Gang) -> Iterable[str]:
         text = _wish_text(_wish(policy.topology))
         count = f"{policy.min_sub_gangs} of {policy.size} pods" if policy.labels else f"{policy.size} pods"
         yield f"  divided     {by}: {count}" + (f", {text}" if text else "")
-    if defaults := gang.defaults.model_dump(by_alias=True, exclude_none=True):
+    if defaults := gang.defaults.items:
         yield f"  defaults    {', '.join(f'{name} {value}' for name, value in defaults.items())}"
     for reason in gang.reasons:
         yield f"  why         {reason}"

@@ -1,16 +1,14 @@
 """The gang that owners declare."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
 from hbox_common.model import SubGangPolicy, TopologyWish
 
-from .owner import HIGHEST_TIER, MODE, Owner, Role
+from .owner import HIGHEST_TIER, MODE, NO_DEFAULTS, Defaults, Owner, Role
 from .placing import InGang
-from .schema import DefaultsForm
 
 LAUNCHER, LEADER = "Launcher", "leader"
-_NO_DEFAULTS = DefaultsForm()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,7 @@ class OwnerGang:
     reasons: tuple[str, ...] = ()
     topology: TopologyWish | None = None  #: of the whole gang, as its object declares it
     sub_gangs: tuple[SubGangPolicy, ...] = ()
-    defaults: DefaultsForm = DefaultsForm()  #: what counts if nothing else sets it
+    defaults: Defaults = NO_DEFAULTS  #: what counts if nothing else sets it
 
 
 def gang_of(found: InGang, present: Mapping[str, int]) -> OwnerGang:
@@ -79,12 +77,12 @@ def queue_of(chain: Sequence[Owner]) -> tuple[str, str]:
     return "", ""
 
 
-def defaults_of(chain: Sequence[Owner]) -> DefaultsForm:
+def defaults_of(chain: Sequence[Owner]) -> Defaults:
     """For each value that of the topmost owner whose kind has one."""
-    found = DefaultsForm()
+    found = NO_DEFAULTS
     for one in reversed(chain):
-        if one.declared.defaults != _NO_DEFAULTS:
-            found = found.model_copy(update=one.declared.defaults.model_dump(exclude_none=True))
+        if (of := one.declared.defaults) != NO_DEFAULTS:
+            found = Defaults(*(new if new is not None else old for new, old in zip(astuple(of), astuple(found), strict=True)))
     return found
 
 

@@ -24,7 +24,7 @@ from hbox_common.model.bounds import (
 
 from .fields import Fields, at_path, mapping, seconds, shown, texts
 from .refs import OwnerRef, controller_of, group_of
-from .schema import MAX_KINDS, DefaultsDocument, DefaultsForm, KindForm, RolesForm, forms_of, parts_of
+from .schema import MAX_KINDS, DefaultsDocument, KindForm, RolesForm, forms_of, parts_of
 
 #: Volcano's annotations for the fabric.
 MODE, HIGHEST_TIER = "volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier"
@@ -47,6 +47,30 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True)
+class Defaults:
+    """Values of a kind that count if nothing else sets them; None: the kind has none."""
+
+    queue: str | None = None
+    priority_class: str | None = None
+    preemptable: bool | None = None
+    minimum: int | str | None = None
+
+    @property
+    def items(self) -> Mapping[str, Any]:
+        """Those that are set, as a file writes them."""
+        found = {
+            "queue": self.queue,
+            "priorityClass": self.priority_class,
+            "preemptable": self.preemptable,
+            "minimum": self.minimum,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+NO_DEFAULTS = Defaults()
+
+
+@dataclass(frozen=True, slots=True)
 class Declared:
     """Gang values of one object."""
 
@@ -62,7 +86,7 @@ class Declared:
     leader_first: bool = False  #: the controller makes the other pods once the leader is ready
     workers_first: bool = False  #: likewise the launcher, once the workers are ready
     leading: tuple[str, ...] = ()  #: roles that are whole before others count for the minimum
-    defaults: DefaultsForm = DefaultsForm()  #: of its kind
+    defaults: Defaults = NO_DEFAULTS  #: of its kind
     indexed: int | None = None  #: of an Indexed Job: pods that run at the same time
     topology: TopologyWish | None = None  #: of the whole gang
     sub_gangs: tuple[SubGangPolicy, ...] = ()
@@ -223,7 +247,7 @@ def _declared(form: KindForm, fields: Fields, labels: Mapping[str, str], annotat
         leader_first=at_path(fields.root, "spec.startupPolicy") == "LeaderReady",
         workers_first=at_path(fields.root, "spec.launcherCreationPolicy") == "WaitForWorkersReady",
         leading=form.leading,
-        defaults=form.defaults,
+        defaults=Defaults(**dict(form.defaults)),
         indexed=together if at_path(fields.root, "spec.completionMode") == "Indexed" else None,
         topology=topology,
         sub_gangs=sub_gangs,

@@ -44,7 +44,7 @@ from hbox_common.model.shards import ONE_SHARD
 from hbox_common.model.sickhardware import sick_policy
 from hbox_common.reasons import verdict_line
 from hbox_common.reasons.codes import code_of_label
-from hbox_common.workloads.schema import DefaultsForm
+from hbox_common.workloads.owner import NO_DEFAULTS, Defaults
 
 from .staticvolumes import Reach
 from .views import QUEUE_GATE, GroupPhase, GroupView, PodStatus, PodView
@@ -199,11 +199,11 @@ class Record:
         return named or QueueName(self.defaults.queue or DEFAULT_QUEUE)
 
     @property
-    def defaults(self) -> DefaultsForm:
+    def defaults(self) -> Defaults:
         """Of the kinds of its owners."""
         if self.group is not None:
             return self.group.defaults
-        return next((pod.member.defaults for pod in self.pods.values() if pod.member is not None), _NO_DEFAULTS)
+        return next((pod.member.defaults for pod in self.pods.values() if pod.member is not None), NO_DEFAULTS)
 
     @property
     def submitter(self) -> str:
@@ -323,7 +323,6 @@ def rejection_of(record: Record) -> str:
     return verdict.code if verdict is not None and final else ""
 
 
-_NO_DEFAULTS = DefaultsForm()
 _NO_CLAIMS: Mapping[PodUid, tuple[str, ...]] = {}
 
 

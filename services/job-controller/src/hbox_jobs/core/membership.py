@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from hbox_common.model import QueueName
 from hbox_common.workloads import InGang, OwnerRef, defaults_of, preemptable_of, queue_of
-from hbox_common.workloads.schema import DefaultsForm
+from hbox_common.workloads.owner import NO_DEFAULTS, Defaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Membership:
     unread: OwnerRef | None = None
     queue: QueueName = QueueName("")  #: of a single pod: as its owners say
     preemptable: bool | None = None  #: likewise; None if they do not
-    defaults: DefaultsForm = DefaultsForm()  #: what counts if nothing else sets it
+    defaults: Defaults = NO_DEFAULTS  #: what counts if nothing else sets it
     gang: InGang | None = field(default=None, compare=False)
     extra_of: str = ""  #: key of the gang beyond whose declared number the pod is; it is a single pod then
 

@@ -19,7 +19,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.ranks import RankKey
 from hbox_common.workloads import OwnerRef, Submitted
-from hbox_common.workloads.schema import DefaultsForm
+from hbox_common.workloads.owner import NO_DEFAULTS, Defaults
 
 from .membership import Membership
 from .spec import Shape
@@ -199,7 +199,7 @@ class GroupView:
     owner: OwnerRef | None = None  #: the object that makes its pods a gang
     gang_key: str = ""  #: the key of a gang by owner
     decides_preemptable: bool = False  #: `preemptable` comes from an owner and overrides that of the pods
-    defaults: DefaultsForm = DefaultsForm()  #: of a gang by owner: what counts if nothing else sets it
+    defaults: Defaults = NO_DEFAULTS  #: of a gang by owner: what counts if nothing else sets it
     reasons: tuple[str, ...] = ()  #: of a gang by owner: which field of which object gave each value
 
     @property
