@@ -128,6 +128,27 @@ async def test_a_killed_monitor_neither_loses_nor_doubles_an_incident(world: Hea
         assert len(seen.incidents) == 2
 
 
+async def test_pods_that_come_and_go_on_a_sick_card_are_not_logged(
+    world: HealthWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = Agent(world.nats)
+    await world.show(cards=(card(0),))
+    await world.run_pod("p0", SICK)
+    async with listening(world.bus) as seen, world.monitor():
+        await agent.report((SICK, 1))
+        await until(lambda: bool(seen.incidents))
+        [changes] = seen.incidents.values()
+        for _ in range(3):
+            await world.run_pod("p0", SICK, ends=True)
+            await until(lambda: changes[-1].state is IncidentState.CONFIRMED)
+            await world.run_pod("p0", SICK)
+            await until(lambda: changes[-1].state is IncidentState.DRAINING)
+    states = [one.state for one in changes]
+    assert states.count(IncidentState.DRAINING) >= 4, "all are published"
+    lines = [one.getMessage() for one in caplog.records if one.getMessage().startswith("incident ")]
+    assert len(lines) == len(set(lines)) == 2, lines
+
+
 async def test_a_contained_error_isolates_its_card_and_no_pod_leaves(world: HealthWorld) -> None:
     agent = Agent(world.nats)
     await world.show(cards=(card(0), card(1)))

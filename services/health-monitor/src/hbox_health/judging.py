@@ -48,6 +48,7 @@ from .core.judge.memory import Memory, NodeMemory
 from .core.judge.rules import Rules
 from .core.judge.timing import lost_cards
 from .gating import Gating, observed
+from .incidentlog import IncidentLog
 from .remedying import Remedying, results
 
 log = logging.getLogger(__name__)
@@ -90,7 +91,8 @@ class Judging:
         self._changed: set[str] = set()
         self._orders: dict[str, HealthOrder] = {}  #: applied, and not stored yet
         self._notices: list[DeviceErrorSeen] = []  #: not stored yet
-        self._logged: dict[str, tuple[IncidentState, str]] = {}  #: of open incidents, in the log
+        self._states: dict[str, IncidentState] = {}  #: of open incidents, as counted
+        self._logged = IncidentLog()
         self.taken_over = asyncio.Event()  #: another process leads
         self._lost = metrics.LostCards()
         self._flushing, self._wake = asyncio.Lock(), asyncio.Event()
@@ -112,7 +114,8 @@ class Judging:
             self._judge(NodeName(name))
         for incident in recent:
             self._outbox.incident(incident)
-            self._logged[incident.id] = incident.state, incident.why
+            self._note_state(incident)
+            self._logged.note(incident)
         for notice in await self._store.notices():
             self._outbox.device_error(notice)
         self._count()
@@ -323,18 +326,21 @@ class Judging:
             self._gating.publish(name, self._engine.dump().nodes.get(name), self._policies.job)
         self._count()
 
+    def _note_state(self, incident: Incident) -> None:
+        if incident.state is IncidentState.CLOSED:
+            self._states.pop(incident.id, None)
+        else:
+            self._states[incident.id] = incident.state
+
     def _log(self, incident: Incident) -> None:
-        """Log what changed: more evidence for the same is published only."""
-        known, now = self._logged.pop(incident.id, None), (incident.state, incident.why)
-        if known is None or known[0] is not incident.state:
+        """Count each entry into a state, and log what is news."""
+        if self._states.get(incident.id) is not incident.state:
             metrics.entered(incident)
-        closed = incident.state is IncidentState.CLOSED
-        if not closed:
-            self._logged[incident.id] = now
-        if known != now:
+        self._note_state(incident)
+        if self._logged.note(incident):
             log.log(
-                logging.INFO if closed else logging.WARNING, "incident %s on %s is %s: %s", incident.id, incident.entity,
-                incident.state, incident.why, extra={"node": incident.node},
+                logging.INFO if incident.state is IncidentState.CLOSED else logging.WARNING, "incident %s on %s is %s: %s", incident.id,
+                incident.entity, incident.state, incident.why, extra={"node": incident.node},
             )  # fmt: skip
 
     def _judge(self, name: NodeName) -> None:
