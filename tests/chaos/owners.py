@@ -68,7 +68,7 @@ CLIENT = "hbox-job-controller"
 #: Seconds: between two acts of users, and of a fault and of the pause after it.
 ACT_S, HOLD_S, PAUSE_S = (0.1, 0.6), (2.0, 12.0), (2.0, 6.0)
 LOOK_S = 0.25
-PARTIAL_S = 30.0
+PARTIAL_S = 15.0
 SETTLED_S = 60.0
 UNREADABLE_S = 2.0
 #: After the end of a fault a kind is readable again: 5 s between two attempts, and the list.
@@ -141,9 +141,9 @@ class World:
     """The load, the faults and what is observed. One seed decides all choices; the order of events also depends on the machine."""
 
     def __init__(
-        self, platform: Up, client: KubeClient, seed: int, slack: float, only: str, say: Callable[[str], None]
+        self, platform: Up, client: KubeClient, seed: int, slack: float, only: str, report: Callable[[str], None]
     ) -> None:
-        self.platform, self.client, self.slack, self.only, self.say = platform, client, slack, only, say
+        self.platform, self.client, self.slack, self.only, self.report = platform, client, slack, only, report
         self.load_random, self.fault_random = random.Random(seed), random.Random(seed + 1)
         self.api_url = client.base
         self.workloads: dict[str, Workload] = {}
@@ -164,7 +164,7 @@ class World:
 
     def violated(self, text: str) -> None:
         self.violations.append(f"{text} [{self.fault or 'no fault'}]")
-        self.say(f"  violation: {self.violations[-1]}")
+        self.report(f"  violation: {self.violations[-1]}")
 
     # --- users
 
@@ -396,7 +396,7 @@ class World:
         killed = of.choice(KILLED) if what == "kill" or of.random() < 0.25 else ""
         self.fault = f"{what} {kind if what != 'kill' else ''} {killed} {hold_s:.0f} s"
         self.faults[what] += 1
-        self.say(f"{self.fault}")
+        self.report(f"{self.fault}")
         async with asyncio.TaskGroup() as group:
             if killed:
                 self.faults[f"kill {killed}"] += 1
@@ -527,13 +527,13 @@ def _pod(raw: Json) -> Pod:
 
 
 async def campaign(
-    folder: Path, seconds: float, seed: int, *, slack: float = 1.0, only: str = "", say: Callable[[str], None] = print
+    folder: Path, seconds: float, seed: int, *, slack: float = 1.0, only: str = "", report: Callable[[str], None] = print
 ) -> World:
     """Faults for so many seconds; the returned world has the violations."""
     platform = await asyncio.to_thread(Up, folder / "state")
     try:
         async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="chaos", timeout_s=30) as client:
-            world = World(platform, client, seed, slack, only, say)
+            world = World(platform, client, seed, slack, only, report)
             await client.json("POST", NAMESPACES.path(), body={"metadata": {"name": SPACE}}, expect=(201, 409))
             for number in range(NODES_COUNT):
                 box = TraceNode(
@@ -557,7 +557,7 @@ async def campaign(
             await world.judge_reads()
             audit = await asyncio.to_thread(platform.json, "audit")
             world.violations += [f"audit: {fault}" for fault in audit["faults"]]
-            say(
+            report(
                 f"{sum(world.faults.values())} faults {dict(world.faults)}; {dict(world.counts)}, pods {sum(world.pods_made.values())}; "
                 f"longest part {world.longest_partial:.1f} s, reason of an unreadable owner after {world.longest_reason:.1f} s at most, "
                 f"settled {took_s:.1f} s after the end"

@@ -143,7 +143,7 @@ async def event_of(client: KubeClient, kind: str) -> str:
     return str(await waiting.until(written, f"the Event of the {kind}", timeout_s=60))
 
 
-async def test_deployment_without_room_for_its_surge_is_told_the_setting_that_helps(tmp_path: Path) -> None:
+async def test_deployment_without_room_for_its_surge_gets_an_event_with_the_remedy(tmp_path: Path) -> None:
     async with cluster(tmp_path) as (_, client):
         rollout = {"maxSurge": 1, "maxUnavailable": 0}
         await create(client, SPACE, [deployment("web", 4, strategy={"type": "RollingUpdate", "rollingUpdate": rollout}).top])
@@ -161,7 +161,7 @@ async def test_deployment_without_room_for_its_surge_is_told_the_setting_that_he
         assert len(await placed_of(client, SPACE, "rival")) == CARDS - 4
 
 
-async def test_leader_worker_set_without_room_for_its_surge_is_told_the_setting_that_helps(tmp_path: Path) -> None:
+async def test_leader_worker_set_without_room_for_its_surge_gets_an_event_with_the_remedy(tmp_path: Path) -> None:
     async with cluster(tmp_path) as (_, client):
         await create(client, SPACE, [leader_worker_set("llm", 2, 2, rollout=ROLLOUTS["with-surge"]).top])
         await fill(client, "llm", 4)
