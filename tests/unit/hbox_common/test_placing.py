@@ -272,6 +272,11 @@ def test_sub_groups_of_a_replica_are_domains(size: int, part: int, kind: str | N
     assert made.min_member == size
 
 
+def test_sub_groups_without_the_leader_are_fewer() -> None:
+    (policy,) = gang(lws(5, 1, "LeaderExcluded"), ref=LWS).sub_gangs
+    assert policy.min_sub_gangs == 4
+
+
 def test_leader_alone_needs_no_whole_sub_group() -> None:
     one = lws(4, 2, startupPolicy="LeaderReady")
     (alone,) = gang(one, ref=LWS).sub_gangs

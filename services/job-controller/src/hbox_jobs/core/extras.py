@@ -82,6 +82,10 @@ class Extras:
         line, room = self._lines[slot], self._room[slot]
         return len(line) > room and bisect_left(line, order) >= room
 
+    def room(self, gang: str, role: str, default: int) -> int:
+        """The declared number of pods of the role, as last put; `default` if the gang has no pod of it."""
+        return self._room.get((gang, role), default)
+
     def validate(self) -> None:
         """Assert the invariants; for tests."""
         assert {one.uid for line in self._lines.values() for one in line} == self._of.keys()

@@ -454,7 +454,7 @@ def _wish_of_pods(pods: Collection[PodView]) -> TopologyWish | None:
 
 
 def _annotations(of_owners: Mapping[str, str], pods: Collection[PodView]) -> Mapping[str, str]:
-    """Those of the owners; if these say nothing about the fabric, with what the template of the pods says about it."""
+    """Those of the owners; if none of these is about the fabric, also those of the pods' template about the fabric."""
     notes = next((pod.annotations for pod in pods), {})
     if not notes or FABRIC_ANNOTATIONS & of_owners.keys():
         return of_owners
