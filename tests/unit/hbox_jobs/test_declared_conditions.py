@@ -66,9 +66,9 @@ def test_minimum_that_is_lowered_starts_the_gang() -> None:
 def test_written_conditions_keep_those_of_others_and_the_true_one() -> None:
     write = DeclaredWrite("k", "uid-g", "ml", "g", "scheduling.k8s.io/v1beta1", "podgroups", CONDITION, False, "full")
     other = {"type": "DisruptionTarget", "status": "True"}
-    found = _conditions_with(_Conditioned(Metadata(name="g"), _Status([other])), write, "now")
+    found = _conditions_with(_Conditioned(Metadata("g", "uid-g"), _Status([other])), write, "now")
     assert found is not None
     assert [(one["type"], one["status"]) for one in found] == [("DisruptionTarget", "True"), (CONDITION, "False")]
-    assert _conditions_with(_Conditioned(Metadata(name="g"), _Status(found)), write, "later") is None, "it is there"
+    assert _conditions_with(_Conditioned(Metadata("g", "uid-g"), _Status(found)), write, "later") is None, "it is there"
     true = {"type": CONDITION, "status": "True"}
-    assert _conditions_with(_Conditioned(Metadata(name="g"), _Status([true])), write, "now") is None, "it is final"
+    assert _conditions_with(_Conditioned(Metadata("g", "uid-g"), _Status([true])), write, "now") is None, "it is final"
