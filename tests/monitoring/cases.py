@@ -82,6 +82,20 @@ def _held(*, active: float, since: int = 0) -> Series:
     return series | {f'DCGM_FI_PROF_SM_ACTIVE{{UUID="GPU-{n}",gpu="{n}",Hostname="h"}}': f"{active}x120" for n in range(3)}
 
 
+def _dcgm(_uuid: str = "GPU-1", _model: str = "NVIDIA H100 80GB HBM3", /, **fields: str) -> Series:
+    """Fields of a card as dcgm-exporter shows them, without DCGM_FI_; of a node whose exporter is newer than 4.8.1."""
+    labels = f'{{UUID="{_uuid}",gpu="1",modelName="{_model}",hostname="n1"}}'
+    return {f"DCGM_FI_{name}{labels}": values for name, values in fields.items()}
+
+
+def _inventory(*uuids: str, node: str = "n1") -> Series:
+    return {f'hbox_card_shares{{node="{node}",card="{i}",uuid="{uuid}",kind="NVIDIA"}}': "1x60" for i, uuid in enumerate(uuids)}
+
+
+#: DCGM has no value.
+_BLANK, _BLANK_TIME = "2147483632x60", "9223372036854775792x60"
+_A100, _L20, _B200 = "NVIDIA A100-SXM4-80GB", "NVIDIA L20", "NVIDIA B200"
+
 _SLOW = _bucket("hbox_binder_decided_seconds", fast=50, all_=100, le="2.5")
 #: Six bindings, all of them slow: after a pause of the binder, where little is submitted.
 _FEW = {f"hbox_binder_decided_seconds_{one}": "0x80 6x320" for one in ("count", 'bucket{le="+Inf"}')} | {
@@ -244,6 +258,80 @@ ALERTS: Mapping[str, Case] = {
         {"hbox_health_restrictions_waiting": "3x60"}, {"hbox_health_restrictions_waiting": "3 3 0x60"}
     ),
     "HBoxHealthRulesRefused": Case({"hbox_health_rules_valid": "0x60"}, {"hbox_health_rules_valid": "1x60"}),
+    "HBoxIncidentOpen": Case(
+        {'hbox_health_incidents{kind="node-fault",state="repairing"}': "1x60"},
+        {'hbox_health_incidents{kind="node-fault",state="suspect"}': "1x60"},
+        quiet_too={'hbox_health_incidents{kind="card",state="confirmed"}': "1x60"},
+    ),
+    "HBoxIncidentWaits": Case(
+        {'hbox_health_incidents_waiting{kind="card"}': "1x60"},
+        {'hbox_health_incidents{kind="card",state="confirmed"}': "1x60"},
+        at=45,
+        quiet_too={'hbox_health_incidents_waiting{kind="rail"}': "1x20 0x60"},
+    ),
+    "HBoxCardUnderused": Case(
+        _dcgm(PROF_GR_ENGINE_ACTIVE="0.1x60") | {'hbox_card_shares_allocated{uuid="GPU-1"}': "1x60"},
+        _dcgm(PROF_GR_ENGINE_ACTIVE="0.1x60", DEV_GPU_UTIL="5x60") | {'hbox_card_shares_allocated{uuid="GPU-1"}': "0x60"},
+        at=20,
+        quiet_too=_dcgm(PROF_GR_ENGINE_ACTIVE="0.9x60", DEV_GPU_UTIL="99x60")
+        | {'hbox_card_shares_allocated{uuid="GPU-1"}': "1x60"},
+    ),
+    "HBoxCardHot": Case(
+        _dcgm("GPU-2", _L20, DEV_GPU_TEMP="88x60"),
+        _dcgm("GPU-1", _A100, DEV_GPU_TEMP="86x60", DEV_MEMORY_TEMP=_BLANK, DEV_GPU_TEMP_LIMIT=_BLANK)
+        | _dcgm("GPU-2", _L20, DEV_GPU_TEMP="87x60")
+        | _dcgm("GPU-3", _B200, DEV_GPU_TEMP="85x60"),
+        # A card with a margin is judged by it, however warm it is.
+        quiet_too=_dcgm(DEV_GPU_TEMP="90x60", DEV_GPU_TEMP_LIMIT="3x60", DEV_MEMORY_TEMP="95x60"),
+    ),
+    "HBoxCardMemoryNearlyFull": Case(
+        _dcgm(DEV_FB_USED="75000x60", DEV_FB_FREE="5000x60", DEV_FB_RESERVED="600x60"),
+        _dcgm(DEV_FB_USED="70000x60", DEV_FB_FREE="9000x60", DEV_FB_RESERVED="600x60"),
+        quiet_too=_dcgm(DEV_FB_USED=_BLANK, DEV_FB_FREE="1x60", DEV_FB_RESERVED="1x60"),
+    ),
+    "HBoxCardPowerLimited": Case(
+        _dcgm(DEV_POWER_VIOLATION="0+50000000000x60"),
+        _dcgm(DEV_POWER_VIOLATION="0+10000000000x60"),
+        at=30,
+        quiet_too=_dcgm(DEV_POWER_VIOLATION="5 5 5 9223372036854775792x60"),
+    ),
+    "HBoxCardSingleBitErrors": Case(
+        _dcgm(DEV_ECC_SBE_AGG_TOTAL="0+2x1500"),
+        _dcgm(DEV_ECC_SBE_AGG_TOTAL="50000x1500"),
+        at=1450,
+        quiet_too=_dcgm(DEV_ECC_SBE_AGG_TOTAL="5x700 2147483632x800"),
+    ),
+    "HBoxCardRowRemapFailed": Case(
+        _dcgm(DEV_ROW_REMAP_FAILURE="0 0 1x60"),
+        _dcgm(DEV_ROW_REMAP_FAILURE="0x60"),
+        quiet_too=_dcgm(DEV_ROW_REMAP_FAILURE=_BLANK),
+    ),
+    "HBoxCardRowsRemapped": Case(
+        _dcgm(DEV_UNCORRECTABLE_REMAPPED_ROWS="3x20 4x60"), _dcgm(DEV_UNCORRECTABLE_REMAPPED_ROWS="3x80"), at=60
+    ),
+    "HBoxCardDoubleBitErrors": Case(
+        _dcgm(DEV_ECC_DBE_VOL_TOTAL="0 0 2x60"),
+        _dcgm(DEV_ECC_DBE_VOL_TOTAL="0x60"),
+        quiet_too=_dcgm(DEV_ECC_DBE_VOL_TOTAL=_BLANK),
+    ),
+    "HBoxCardNVLinkErrors": Case(
+        _dcgm(DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL="0+7000x60"),
+        _dcgm(DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL="0+600x60", DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL="8x60"),
+        quiet_too=_dcgm(DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL="0 0 2147483632x60"),
+    ),
+    "HBoxCardPCIeReplays": Case(
+        _dcgm("GPU-2", _A100, DEV_PCIE_REPLAY_COUNTER="0+20x60"),
+        _dcgm(DEV_PCIE_REPLAY_COUNTER="0+20x60") | _dcgm("GPU-2", _A100, DEV_PCIE_REPLAY_COUNTER="0+12x60"),
+    ),
+    "HBoxCardThermalThrottled": Case(
+        _dcgm(DEV_THERMAL_VIOLATION="0+12000000000x60"), _dcgm(DEV_THERMAL_VIOLATION="0+3000000000x60"), at=20
+    ),
+    "HBoxCardRowsAbsent": Case(
+        _dcgm("GPU-0", DEV_GPU_TEMP="40x60") | _dcgm("GPU-1", DEV_GPU_TEMP="40x5 stale") | _inventory("GPU-0", "GPU-1"),
+        # The whole exporter is away; an instance is no card; the card of another node's exporter that never ran.
+        _inventory("GPU-0", "GPU-1"),
+        quiet_too=_dcgm("GPU-0", DEV_GPU_TEMP="40x60") | _inventory("GPU-0", "MIG-1") | _inventory("GPU-9", node="n2"),
+    ),
     "HBoxReviewsFailing": Case(
         {'hbox_console_reviews_total{kind="access",result="failed"}': "0+3x60"},
         {'hbox_console_reviews_total{kind="access",result="denied"}': "0+3x60"},

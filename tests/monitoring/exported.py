@@ -23,7 +23,29 @@ RULES: Mapping[str, Any] = yaml.safe_load((MONITORING / "rules.yaml").read_text(
 #: Of kube-apiserver, as `tests/real/test_real_admission_webhook.py` finds them there.
 KUBERNETES = frozenset({"apiserver_admission_webhook_fail_open_count"})
 #: Of NVIDIA's dcgm-exporter.
-DCGM = frozenset({"DCGM_FI_PROF_SM_ACTIVE"})
+DCGM = frozenset(
+    f"DCGM_FI_{name}"
+    for name in (
+        "DEV_ECC_DBE_VOL_TOTAL",
+        "DEV_ECC_SBE_AGG_TOTAL",
+        "DEV_FB_FREE",
+        "DEV_FB_RESERVED",
+        "DEV_FB_USED",
+        "DEV_GPU_TEMP",
+        "DEV_GPU_TEMP_LIMIT",
+        "DEV_GPU_UTIL",
+        "DEV_MEMORY_TEMP",
+        "DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
+        "DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
+        "DEV_PCIE_REPLAY_COUNTER",
+        "DEV_POWER_VIOLATION",
+        "DEV_ROW_REMAP_FAILURE",
+        "DEV_THERMAL_VIOLATION",
+        "DEV_UNCORRECTABLE_REMAPPED_ROWS",
+        "PROF_GR_ENGINE_ACTIVE",
+        "PROF_SM_ACTIVE",
+    )
+)
 
 _SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "gauge": ("",)}
 #: Words of PromQL that stand where a metric could.

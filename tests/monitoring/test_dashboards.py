@@ -19,8 +19,21 @@ PANELS: list[tuple[str, dict[str, Any]]] = [
 EACH = pytest.mark.parametrize(("name", "panel"), PANELS, ids=[f"{name}: {panel['title']}" for name, panel in PANELS])
 
 
-def test_there_are_the_five() -> None:
-    assert [path.stem for path in FILES] == ["hbox-bus", "hbox-overview", "hbox-queues", "hbox-scheduler", "hbox-services"]
+def test_there_are_the_six() -> None:
+    names = ["hbox-bus", "hbox-health", "hbox-overview", "hbox-queues", "hbox-scheduler", "hbox-services"]
+    assert [path.stem for path in FILES] == names
+
+
+def test_health_shows_each_step_of_an_incident_and_what_it_costs() -> None:
+    shown = {
+        name
+        for dashboard, panel in PANELS
+        if dashboard == "hbox-health"
+        for t in panel["targets"]
+        for name in metrics_of(t["expr"])
+    }
+    steps = {f"hbox_health_{step}_seconds_bucket" for step in ("detect", "isolate", "return")}
+    assert {*steps, "hbox_health_incidents", "hbox_health_card_hours_lost_total", "hbox_health_incidents_waiting"} <= shown
 
 
 @EACH

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from hbox_cli.__main__ import cli
+from hbox_health.core.judge.kinds import FAMILIES
 
 from .cases import ALERTS, RECORDS, Series
 from .exported import DCGM, KUBERNETES, MONITORING, ROOT, RULES, exported, metrics_of, recorded
@@ -50,11 +51,12 @@ def test_every_rule_has_a_case_and_every_case_a_rule() -> None:
 
 @pytest.mark.parametrize("rule", [rule for rule in ALL if "alert" in rule], ids=lambda rule: str(rule["alert"]))
 def test_an_alert_says_how_bad_it_is_and_where_its_page_is(rule: dict[str, Any]) -> None:
-    assert rule["labels"] in ({"severity": "critical"}, {"severity": "warning"})
+    assert rule["labels"] in ({"severity": "critical"}, {"severity": "warning"}, {"severity": "info"})
     said = rule["annotations"]
     assert set(said) == {"summary", "description", "runbook_url"}
-    assert said["runbook_url"] == f"docs/runbooks/{rule['alert']}.md"
-    page = (ROOT / said["runbook_url"]).read_text()
+    by_kind = rule["alert"].startswith("HBoxIncident")
+    assert said["runbook_url"] == f"docs/runbooks/{'incidents/{{ $labels.kind }}' if by_kind else rule['alert']}.md"
+    page = (RUNBOOKS / f"{rule['alert']}.md").read_text()
     assert page.startswith(f"# {rule['alert']}\n")
     assert all(part in page for part in ("**What it means.**", "**See.**", "**Do.**", "**It resolves**"))
 
@@ -62,7 +64,7 @@ def test_an_alert_says_how_bad_it_is_and_where_its_page_is(rule: dict[str, Any])
 def test_every_page_has_its_alert_and_names_what_there_is() -> None:
     pages = {path.stem: path for path in RUNBOOKS.glob("*.md") if path.stem != "README"}
     assert pages.keys() == ALERTS.keys()
-    for path in (*pages.values(), RUNBOOKS / "README.md"):
+    for path in (*pages.values(), RUNBOOKS / "README.md", *(RUNBOOKS / "incidents").glob("*.md")):
         text = path.read_text()
         for link, anchor in re.findall(r"\]\(([^)#:]+)(#[^)]*)?\)", text):
             assert (path.parent / link).exists(), f"{path.name}: {link}{anchor}"
@@ -70,6 +72,33 @@ def test_every_page_has_its_alert_and_names_what_there_is() -> None:
             assert name in exported() or f"{name}_bucket" in exported(), f"{path.name}: {name}"
         for words in re.findall(r"`hbox ([^`]+)`", text):
             _resolved(words.split(), path)
+
+
+def test_each_family_of_incidents_has_a_page_and_each_page_its_family() -> None:
+    pages = {path.stem: path for path in (RUNBOOKS / "incidents").glob("*.md") if path.stem != "README"}
+    assert pages.keys() == FAMILIES.keys()
+    for name, path in pages.items():
+        text = path.read_text()
+        assert text.startswith(f"# {name}: {FAMILIES[name]}\n")
+        assert all(part in text for part in ("**What it means.**", "**What HBox does.**", "**What you do.**", "**It closes**"))
+
+
+def test_incident_alerts_name_only_families_that_exist() -> None:
+    for rule in ALL:
+        for names in (
+            re.findall(r'kind!?=~"([^"]+)"', rule["expr"]) if str(rule.get("alert")).startswith("HBoxIncident") else ()
+        ):
+            assert set(names.split("|")) <= FAMILIES.keys()
+
+
+def test_rules_of_counters_that_the_exporter_does_not_show_by_default_have_their_fields_in_the_chart() -> None:
+    """An operator gives this file to dcgm-exporter."""
+    lines = (MONITORING / "dcgm-counters.csv").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.split(",", 2)] for line in lines if line and not line.startswith("#")]
+    assert all(len(row) == 3 and row[1] in {"gauge", "counter"} for row in rows)
+    names = [row[0] for row in rows]
+    assert len(names) == len(set(names))
+    assert set(names) == DCGM
 
 
 def _resolved(words: list[str], path: Path) -> None:

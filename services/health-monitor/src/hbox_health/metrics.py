@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from hbox_common.model import Incident
+from hbox_common.model import Incident, IncidentState
 from hbox_common.telemetry import counter, gauge, histogram
 
+from .core.judge.courses import MAINTENANCE
+from .core.judge.finding import Action, Severity
 from .core.judge.happenings import Step
 from .core.judge.kinds import family_of
 
@@ -29,6 +31,9 @@ REMEDIES = counter("health_remedies", "Results of remedies that node-remedy repo
 GATE_JOBS = counter("health_gate_jobs", "What the binder reported of Jobs of checks, by outcome", ["outcome"])
 WAITING = gauge("health_restrictions_waiting", "Nodes that the breaker of incidents holds back from a restriction of the node")
 INCIDENTS = gauge("health_incidents", "Open incidents, by family of their kind", ["kind", "state"])
+FOR_HANDS = gauge(
+    "health_incidents_waiting", "Confirmed incidents that only an operator brings further, by family of their kind", ["kind"]
+)
 ENTERED = counter("health_incidents_entered", "Incidents that entered a state", ["kind", "state"])
 _MINUTES = (60.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -66,9 +71,30 @@ ORDERS = counter("health_orders", "Orders of operators that were accepted", ["ve
 
 def count_incidents(found: Iterable[Incident]) -> None:
     """Set the gauge of open incidents."""
+    found = list(found)
     INCIDENTS.clear()
+    FOR_HANDS.clear()
+    for kind, count in Counter(family_of(one.kind) for one in found if needs_hands(one)).items():
+        FOR_HANDS.labels(kind).set(count)
     for (kind, state), count in Counter((family_of(one.kind), one.state.value) for one in found).items():
         INCIDENTS.labels(kind, state).set(count)
+
+
+#: Actions that change nothing.
+_OBSERVED = frozenset({Action.NONE, Action.REPORT, Action.WATCH, Action.READ_RECOVERY_ACTION, Action.NOTIFY_OWNER})
+#: Severities of a report that asks for an operator.
+_TO_SEE = frozenset({Severity.MISCONFIGURED, Severity.UNKNOWN})
+
+
+def needs_hands(one: Incident) -> bool:
+    """Whether a confirmed incident waits for an operator: no remedy of HBox runs, and neither an order nor time is expected to end it."""
+    if one.state is not IncidentState.CONFIRMED or one.kind == MAINTENANCE or "exemption" in one.held_by:
+        return False
+    if one.action == Action.RESET_WHEN_IDLE:
+        return "remedy" in one.held_by
+    if one.action == Action.REPORT:
+        return one.severity in _TO_SEE
+    return one.action not in _OBSERVED
 
 
 def entered(incident: Incident) -> None:

@@ -1,4 +1,5 @@
-"""docs/reference/health-codes.md: what HBox decides for each code, generated from the tables of the judgement."""
+"""docs/reference/health-codes.md, what HBox decides for each code, and docs/runbooks/incidents/README.md, what follows from a decision, generated from the
+tables of the judgement."""
 
 import argparse
 import re
@@ -8,7 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .core.judge.assess import RECOVERY_ACTIONS, recovery_finding, sxid_finding
-from .core.judge.finding import Action
+from .core.judge.courses import Isolation, Leave, course_of
+from .core.judge.finding import Action, Blame, Finding, Scope, Severity
+from .core.judge.kinds import FAMILIES, family_of
 from .core.judge.rules import CodeRule, MessageRule, Rules
 from .data import shipped_rules
 
@@ -17,7 +20,7 @@ _INTRO = """\
 
 Generated from the code by `make docs`; do not edit. What HBox decides for each code of NVIDIA's driver (XID) and of an NVSwitch (SXID), and for each kernel
 message about hardware, on its own. Several messages of one fault are one judgement: the worst counts, and the recovery action of the card (XID 154, NVML field
-230) has a higher authority than any code. `hbox health judge FILE` judges a log.
+230) has a higher authority than any code. `hbox health judge FILE` judges a log. What follows from an action: [incidents](../runbooks/incidents/README.md).
 
 Tables: `codes.yaml`, `nvlink5.yaml` and `profiles.yaml` of health-monitor. Facts of NVIDIA:
 [XID catalogue](https://docs.nvidia.com/deploy/xid-errors/), [memory errors](https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/),
@@ -69,6 +72,69 @@ def page(rules: Rules) -> str:
     return "\n".join(lines) + "\n"
 
 
+_INCIDENTS = """\
+# Incidents
+
+Generated from the code by `make docs`; do not edit. The kinds of incidents, as in the label `kind` of `hbox_health_incidents` and as the first part of the kind
+that `hbox health incidents` prints. Each has a page: what it means, what HBox does, what an operator does. The
+[guide](../../guides/health.md) describes states, breaker, exemptions and maintenance; [health-codes](../../reference/health-codes.md) has each code."""
+
+_CLOSED_TO = {
+    Isolation.NONE: "nothing",
+    Isolation.CARD: "the card",
+    Isolation.RAIL: "the adapter",
+    Isolation.MULTI_GPU: "work on several cards",
+    Isolation.NODE: "the node",
+}
+_LEAVING = {
+    Leave.NONE: "none",
+    Leave.CARD: "jobs on the card",
+    Leave.MULTI_GPU: "jobs with several cards",
+    Leave.MULTI_NODE: "gangs over several nodes",
+    Leave.NODE: "jobs on the cards at once, others within an hour",
+    Leave.ALL: "all jobs",
+}
+
+
+def incidents_page() -> str:
+    lines = [_INCIDENTS, "", "| kind | |", "|---|---|"]
+    lines += [f"| [{name}]({name}.md) | {meaning} |" for name, meaning in FAMILIES.items()]
+    lines += ["", "## What follows from an action", ""]
+    lines += [
+        "By the action of a finding about a card, a port or a node. A remedy is executed only if its verb is among `remedies`.",
+        "",
+    ]
+    lines += ["| action | incident | takes out of use | leaves | remedy | a boot ends it |", "|---|---|---|---|---|---|"]
+    for action in Action:
+        if action not in (Action.NONE, Action.CLOSE_REASON, Action.NOTIFY_OWNER):
+            entity, scope, kind = _ABOUT.get(action, ("gpu:0", Scope.GPU, "xid"))
+            course = course_of(Finding(entity, kind, "", Severity.DEGRADED, Blame.SOFTWARE, scope, action, "", ""))
+            family = family_of(course.kind)
+            cells = (
+                f"`{action}`",
+                f"[{family}]({family}.md)",
+                _CLOSED_TO[course.isolation],
+                _LEAVING[course.leave],
+                f"`{course.verb}`" if course.verb else "",
+                "yes" if course.cured_by_boot else "no",
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+#: What an action is about, if not a card: entity, scope, kind of the finding.
+_ABOUT = {
+    Action.REBOOT: ("node", Scope.NODE, "cards"),
+    Action.RESTART_FM: ("node", Scope.MULTI_GPU, "unit"),
+    Action.LOAD_MODULE: ("node", Scope.NODE, "module"),
+    Action.ACS_OFF: ("node", Scope.NODE, "acs"),
+    Action.ISOLATE_RAIL: ("rail:0", Scope.RAIL, "port"),
+    Action.CORDON: ("node", Scope.NODE, "cper"),
+    Action.RETEST: ("node", Scope.NODE, "nccl"),
+    Action.VALIDATE: ("node", Scope.NODE, "nvml"),
+}
+
+
 def _message(name: str, rule: MessageRule) -> str:
     kind, _, variant = name.partition(" ")
     cells = (kind, variant, rule.severity, rule.blame, rule.scope, rule.action, re.sub(r"[{}]", "", rule.why))
@@ -114,13 +180,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = chosen.write or chosen.check
     if folder is None:
         options.error("one of --write, --check is needed")
-    path, text = folder / "health-codes.md", page(shipped_rules())
+    pages = {
+        folder / "health-codes.md": page(shipped_rules()),
+        folder.parent / "runbooks" / "incidents" / "README.md": incidents_page(),
+    }
+    stale = [path for path, text in pages.items() if not path.is_file() or path.read_text() != text]
     if chosen.write:
-        path.write_text(text)
-    elif not path.is_file() or path.read_text() != text:
+        for path in stale:
+            path.write_text(pages[path])
+        return 0
+    for path in stale:
         sys.stderr.write(f"{path}: stale; run `make docs`\n")
-        return 1
-    return 0
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":

@@ -40,6 +40,11 @@ def _quantiles(metric: str, by: str = "") -> dict[str, str]:
     }
 
 
+def _of_a_day(metric: str) -> dict[str, str]:
+    """p99 by kind: incidents are too few for the interval of a panel."""
+    return {"{{kind}}": f"histogram_quantile(0.99, sum by (le, kind) (increase({metric}_bucket[1d])))"}
+
+
 def _rate(metric: str, by: str) -> dict[str, str]:
     return {f"{{{{{by}}}}}": f"sum by ({by}) (rate({metric}[$__rate_interval]))"}
 
@@ -289,6 +294,105 @@ DASHBOARDS = (
                     "Without an answer",
                     "Plans sent; decisions that the binder holds",
                     {"plans": "max(hbox_scheduler_unanswered_plans)", "decisions": "max(hbox_binder_decisions_waiting)"},
+                ),
+            ),
+        ),
+    ),
+    Dashboard(
+        "hbox-health",
+        "HBox / Health",
+        (
+            (
+                Panel("Open incidents", "In all states", {"": "sum(hbox_health_incidents) or vector(0)"}, shows=True),
+                Panel(
+                    "Wait for an operator",
+                    "Confirmed, and no remedy of HBox brings them further",
+                    {"": "sum(hbox_health_incidents_waiting) or vector(0)"},
+                    shows=True,
+                ),
+                Panel("Cards out of use", "By verdicts", {"": "max(hbox_health_bad_cards)"}, shows=True),
+                Panel("Unhealthy nodes", "By verdicts", {"": 'max(hbox_health_nodes{healthy="false"})'}, shows=True),
+                Panel(
+                    "Held back",
+                    "Nodes that the breaker, or the limit of cordons, keeps in use",
+                    {"": "max(hbox_health_restrictions_waiting) + max(hbox_health_cordons_held_back)"},
+                    shows=True,
+                ),
+                Panel(
+                    "Card-hours lost in a day",
+                    "Of all kinds",
+                    {"": "sum(increase(hbox_health_card_hours_lost_total[1d])) or vector(0)"},
+                    shows=True,
+                ),
+            ),
+            (
+                Panel(
+                    "Incidents by kind",
+                    "Open, without those of programs",
+                    {"{{kind}}": 'sum by (kind) (hbox_health_incidents{kind!="user-fault"})'},
+                ),
+                Panel(
+                    "Incidents by state",
+                    "From the first evidence to the check after the repair",
+                    {"{{state}}": "sum by (state) (hbox_health_incidents)"},
+                ),
+                Panel(
+                    "New incidents an hour",
+                    "Confirmed within the last hour, by kind",
+                    {"{{kind}}": 'sum by (kind) (increase(hbox_health_incidents_entered_total{state="confirmed"}[1h]))'},
+                ),
+            ),
+            (
+                Panel(
+                    "Time to detect",
+                    "From the agent's reading until the incident is confirmed, debounce included; p99 of a day by kind",
+                    _of_a_day("hbox_health_detect_seconds"),
+                    "s",
+                ),
+                Panel(
+                    "Time to isolate",
+                    "From the verdict until it is read back, of a node until its cordon is observed; p99 of a day by kind",
+                    _of_a_day("hbox_health_isolate_seconds"),
+                    "s",
+                ),
+                Panel(
+                    "Time to return",
+                    "From the verdict until the hardware is schedulable again; p99 of a day by kind",
+                    _of_a_day("hbox_health_return_seconds"),
+                    "s",
+                ),
+            ),
+            (
+                Panel(
+                    "Card-hours lost by kind",
+                    "Cards out of use at a time, by the kind of the incident that took them",
+                    {"{{kind}}": "sum by (kind) (rate(hbox_health_card_hours_lost_total[$__rate_interval])) * 3600"},
+                ),
+                Panel(
+                    "Card-hours lost by blame",
+                    "Within a day: hardware, software, operators, programs",
+                    {"{{blame}}": "sum by (blame) (increase(hbox_health_card_hours_lost_total[1d]))"},
+                ),
+            ),
+            (
+                Panel(
+                    "Remedies",
+                    "Results that node-remedy reported, within an hour",
+                    {"{{verb}} {{outcome}}": "sum by (verb, outcome) (increase(hbox_health_remedies_total[1h]))"},
+                ),
+                Panel(
+                    "Reports of agents",
+                    "A second; refused ones by reason",
+                    {
+                        "judged": "sum(rate(hbox_health_reports_total[$__rate_interval]))",
+                        "refused {{reason}}": "sum by (reason) (rate(hbox_health_reports_refused_total[$__rate_interval]))",
+                    },
+                    "ops",
+                ),
+                Panel(
+                    "Clocks of agents that are wrong",
+                    "Incidents within an hour whose time of detection is unknown",
+                    {"{{kind}}": "sum by (kind) (increase(hbox_health_detect_unmeasured_total[1h]))"},
                 ),
             ),
         ),
