@@ -1,10 +1,12 @@
 """Which domain of the fabric a gang gets, and which leaves and nodes in it."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from hbox_common.model import NodeName, SubGangPolicy, TopologyWish
+from hbox_common.model.annotations import KAI_REQUIRED, NETWORK_TOPOLOGY
 from hbox_scheduler.core.cluster.entities import Status
 
 from .fabric_world import SOFT, Fabric, apart, hard, placed
@@ -29,11 +31,38 @@ def test_a_hard_gang_is_in_one_leaf_or_nowhere() -> None:
 
 
 def test_a_hard_gang_waits_where_nothing_is_known_of_the_fabric() -> None:
-    fabric = Fabric({}, loose={"n0": 4})
+    fabric = Fabric({}, loose={"n0": 1, "n1": 1})
     gang = fabric.gang("g", 2, wish=hard(1))
     report = fabric.run()
     assert not placed(report, gang)
     assert report.pending["ns/g-000"].message.startswith("TopologyUnknown")
+
+
+@pytest.mark.parametrize("leaves_of_others", [{}, {"s0": {"m0": 1}}], ids=["no fabric", "not of these nodes"])
+@pytest.mark.parametrize("cores", [1, (1, 2)], ids=["equal", "unequal"])
+@pytest.mark.parametrize(
+    "how", [{"wish": hard(1)}, {"annotations": {NETWORK_TOPOLOGY: "singleSwitch"}}], ids=["hard", "switch"]
+)
+def test_a_hard_gang_that_fits_on_one_node_needs_no_fabric(leaves_of_others: Any, cores: Any, how: Any) -> None:
+    fabric = Fabric(leaves_of_others, loose={"n0": 1, "n1": 8, "n2": 3, "n3": 1})
+    gang = fabric.gang("g", 2, cores=cores, **how)
+    assert set(placed(fabric.run(), gang)) == {"n2"}, "best fit"
+
+
+def test_later_members_of_a_gang_on_one_node_outside_of_the_fabric_join_it_there() -> None:
+    fabric = Fabric({}, loose={"n0": 3, "n1": 8})
+    gang = fabric.gang("g", 3, least=2, wish=hard(1), on=["n0", "n0"])
+    assert placed(fabric.run(), gang) == {"n0": 1}
+    split = Fabric({}, loose={"n0": 3, "n1": 8})
+    gang = split.gang("g", 3, least=2, wish=hard(1), on=["n0", "n1"])
+    assert not placed(split.run(), gang)
+
+
+@pytest.mark.parametrize("name", [KAI_REQUIRED, f"{KUEUE}required-topology"])
+def test_a_level_by_node_label_is_not_met_by_a_node_without_it(name: str) -> None:
+    fabric = Fabric({}, loose={"n0": 4})
+    gang = fabric.gang("g", 2, annotations={name: "rack"})
+    assert not placed(fabric.run(), gang)
 
 
 def test_the_words_none_best_effort_and_single_switch() -> None:

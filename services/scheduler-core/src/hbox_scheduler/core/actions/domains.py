@@ -102,6 +102,7 @@ class Domains:
                 constraint is not None
                 and constraint.hard
                 and rows
+                and not (constraint.met_by_one_node and self._tree.is_one_loose_node(rows))
                 and (
                     self._tree.tiers[lowest := self._tree.lowest(rows)] > constraint.ceiling
                     or self._tree.names[lowest] in self._session.cluster.facts.fabrics.old
@@ -117,6 +118,31 @@ class Domains:
             for choices, scores in self._outer(gang, wanted, when=when):
                 if self._best(statement, gang, wanted, choices, scores, when=when):
                     return True
+            if self._on_one_node(statement, gang, wanted, when=when) and self._enough(gang):
+                return True
+            statement.rollback()
+        return False
+
+    def _on_one_node(self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]], *, when: When) -> bool:
+        """All on one node outside of the fabric, best fit first, if that meets the gang's constraint."""
+        constraint = constraint_of(self._tree, gang)
+        if constraint is None or not constraint.met_by_one_node or any(policy.topology for policy in gang.sub_gang_policies):
+            return False
+        members = [member for members in wanted.values() for member in members]
+        kinds = self._allocator.kinds(members)
+        rooms = [self._allocator.capacities(kind[0], gang, when).room for kind in kinds]
+        fits = self._tree.loose()
+        for room, kind in zip(rooms, kinds, strict=True):
+            fits &= room[: len(fits)] >= len(kind)
+        if held := {member.row for member in gang.members if member.status in HOLDING}:
+            fits &= np.isin(np.arange(len(fits)), list(held)) if len(held) == 1 else False
+        rows = np.flatnonzero(fits)
+        for row in rows[np.argsort(rooms[0][rows], kind="stable")][:_COMPARED].tolist():
+            mask = np.zeros(self._tree.rows, dtype=np.bool_)
+            mask[row] = True
+            if self._allocator.take_one_by_one(statement, members, [mask], when):
+                return True
+            statement.rollback()
         return False
 
     def _best(

@@ -59,7 +59,9 @@ class PlanDomains:
         if constraint is None or not constraint.hard:
             return ""
         lowest = tree.lowest(rows)
-        return None if tree.tiers[lowest] > constraint.ceiling else _widest(tree, lowest, constraint.ceiling)
+        if tree.tiers[lowest] > constraint.ceiling:
+            return "" if constraint.met_by_one_node and tree.is_one_loose_node(rows) else None
+        return _widest(tree, lowest, constraint.ceiling)
 
 
 def _widest(tree: Tree, domain: int, ceiling: int) -> str:

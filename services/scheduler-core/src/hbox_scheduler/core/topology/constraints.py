@@ -45,6 +45,8 @@ class TopologyConstraint:
     levels: SpreadLevels
     #: of domains that do, the best by the policy's scores comes before few nodes, as for Volcano's sub-groups
     fullest: bool = False
+    #: met by places on one node that is in no domain: it is a leaf of its own. Not for levels by node label, which a node has or does not have.
+    met_by_one_node: bool = False
 
     @property
     def tight(self) -> bool:
@@ -94,9 +96,10 @@ def _gang_constraint(tree: Tree, wish: TopologyWish | None, annotations: Mapping
             return TopologyConstraint(False, top, _lowest(tree), SpreadLevels.LEAVES)
         case Word.SINGLE_SWITCH:
             tier = _switch_tier(tree, annotations.get(NETWORK_TOPOLOGY_LEVEL))
-            return TopologyConstraint(True, tier, _lowest(tree), SpreadLevels.LEAVES)
+            return TopologyConstraint(True, tier, _lowest(tree), SpreadLevels.LEAVES, met_by_one_node=True)
     required, preferred = annotations.get(KUEUE_REQUIRED), annotations.get(KUEUE_PREFERRED)
     kueue = required is not None or preferred is not None
+    by_label = kueue or KAI_REQUIRED in annotations
     if wish is None:
         level = required or preferred or annotations.get(KAI_REQUIRED) or annotations.get(KAI_PREFERRED)
         if level is not None:
@@ -110,7 +113,7 @@ def _gang_constraint(tree: Tree, wish: TopologyWish | None, annotations: Mapping
     levels = SpreadLevels.STEPS if kueue else SpreadLevels.LEAVES
     floor = min(ceiling, top) if kueue else _lowest(tree)
     if wish.mode is TopologyMode.HARD:
-        return TopologyConstraint(True, ceiling, floor, levels)
+        return TopologyConstraint(True, ceiling, floor, levels, met_by_one_node=not by_label)
     return TopologyConstraint(False, top, floor, levels)
 
 

@@ -108,6 +108,15 @@ class Tree:
             found = self._groups[-1] = np.unique(found, return_inverse=True)[1].astype(np.int64)
         return found
 
+    def loose(self) -> Bools:
+        """`[N]`: nodes outside of all domains."""
+        return np.asarray(self.leaf_of == self.root)
+
+    def is_one_loose_node(self, rows: Iterable[int]) -> bool:
+        """Whether these rows are one node, outside of all domains."""
+        found = set(rows)
+        return len(found) == 1 and bool(self.leaf_of[found.pop()] == self.root)
+
     def is_leaf(self, domain: int) -> bool:
         """Whether no domain is below this one."""
         return domain != self.root and bool((self.leaf_of[self.nodes(domain)] == domain).all())
