@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.model import HyperNode, NodeName, TopologyMode, TopologyWish
+from hbox_common.model import HyperNode, JobId, NodeName, PodRef, PodUid, TopologyMode, TopologyWish
+from hbox_scheduler.core.placement.domains import PlanDomains
+from hbox_scheduler.core.placement.outcomes import PodPlacement
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
@@ -26,6 +28,11 @@ def test_a_hard_gang_on_one_node_outside_of_the_fabric_names_no_domain(world: Si
     (plan,) = world.run()
     assert {placement.node for placement in plan.placements} == {"outside"}
     assert plan.domains == ()
+    # Places that wait for victims are kept under the same rule.
+    entry = world.scheduler._queue.entries[JobId("g")]
+    held = [PodPlacement(entry.tasks[0], PodRef(PodUid(f"g-{n}"), f"g-{n}", "1"), row, ()) for n, row in enumerate((1, 1, 0))]
+    domains = PlanDomains(world.scheduler._tree, world.scheduler._facts.fabrics, heeded=lambda: True)
+    assert (domains.of(entry, held[:2]), domains.of(entry, held)) == ((), None)
 
 
 def test_a_hard_gang_above_one_node_waits(world: Simulation) -> None:
