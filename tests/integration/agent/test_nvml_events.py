@@ -23,6 +23,10 @@ pytestmark = with_compiler
 XID_79 = "NVRM: Xid (PCI:0000:01:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
 
+def answers(fake: FakeNvml, *lines: str) -> None:
+    fake.script.write_text("".join(f"{line}\n" for line in lines))
+
+
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
     return build(tmp_path_factory.mktemp("nvml"))
@@ -30,7 +34,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
 
 @pytest.fixture
 def nvml(library: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    library.says()
+    answers(library)
     for name, value in {"FAKE_GPUS": "2", "FAKE_NVML": str(library.script)}.items():
         monkeypatch.setenv(name, value)
     return library
@@ -84,7 +88,7 @@ async def test_an_xid_that_the_kernel_log_does_not_have_is_published(
 ) -> None:
     async with world.agent(**settings(host, nvml)):
         await waiting(seen)
-        nvml.says("event 0 8 =79")
+        answers(nvml, "event 0 8 =79")
         facts = await seen.until("nvml-events", has("79", code=79, kind="xid", pci="0000:01:00"))
         assert facts[-1].entity == f"gpu:{CARD}"
     assert processes() == []
@@ -95,7 +99,7 @@ async def test_an_xid_that_the_kernel_log_has_too_is_published_once(
 ) -> None:
     async with world.agent(**settings(host, nvml, kernel_log=True)):
         await waiting(seen)
-        nvml.says("event 0 8 =79", "event 1 8 =79")  # the other card's has no line
+        answers(nvml, "event 0 8 =79", "event 1 8 =79")  # the other card's has no line
         host.record(XID_79)
         await seen.until("kernel-log", bool)
         facts = await seen.until("nvml-events", has("79"))
@@ -108,7 +112,7 @@ async def test_an_event_lets_nvml_be_read_at_once(world: AgentWorld, host: Host,
     async with world.agent(**settings(host, nvml, nvml=True, nvml_poll_s=3600.0)):
         await waiting(seen)
         await seen.until("nvml", lambda facts: len(facts) >= 3)
-        nvml.says("field 1 230 =1", "event 1 32768 =1")
+        answers(nvml, "field 1 230 =1", "event 1 32768 =1")
         facts = await seen.until("nvml", lambda facts: facts[-1].value.get("recovery_action") == 1)
         assert facts[-1].entity.startswith("gpu:GPU-00000001")
 
@@ -120,11 +124,11 @@ async def test_a_hanging_call_is_a_fact_and_the_process_is_killed_and_started_ag
     async with world.agent(**settings(host, nvml)):
         await waiting(seen)
         (first,) = processes()
-        nvml.says("nvmlEventSetWait_v2 * * hang")
+        answers(nvml, "nvmlEventSetWait_v2 * * hang")
         facts = await seen.until("agent", lambda facts: any(f.code == "hangs:nvml-events" and f.value["since"] for f in facts))
         assert "did not return within 1 s" in facts[-1].text
         assert first not in processes()
-        nvml.says()
+        answers(nvml)
         await seen.until("agent", has("hangs:nvml-events", since=0.0))
         await seen.until("agent", has("unread:nvml-events", why=""))
         (second,) = processes()
@@ -137,7 +141,7 @@ async def test_a_killed_process_is_started_again(world: AgentWorld, host: Host, 
         os.kill(processes()[0], signal.SIGKILL)
         await seen.until("agent", has("unread:nvml-events", why="its process ended, signal 9"))
         await seen.until("agent", has("unread:nvml-events", why=""))
-        nvml.says("event 1 8 =48")
+        answers(nvml, "event 1 8 =48")
         await seen.until("nvml-events", has("48"))
 
 
@@ -146,9 +150,9 @@ async def test_a_lost_card_ends_the_wait_which_begins_again_with_the_other_cards
 ) -> None:
     async with world.agent(**settings(host, nvml)):
         await waiting(seen)
-        nvml.says("nvmlEventSetWait_v2 * * 15")
+        answers(nvml, "nvmlEventSetWait_v2 * * 15")
         await seen.until("agent", lambda facts: "code 15" in str(facts[-1].value.get("why")))
-        nvml.says("nvmlDeviceGetUUID 0 * 15")
+        answers(nvml, "nvmlDeviceGetUUID 0 * 15")
         await seen.until("nvml-events", has("events", state="waiting", cards=1, refused=1))
 
 
@@ -168,7 +172,7 @@ async def test_a_process_that_node_remedy_ends_releases_all_cards_for_a_while(
         await seen.until("nvml-events", has("events", state="released"))
         await asyncio.sleep(1)  # a reading that had begun ends
         assert (processes(), holders(devices)) == ([], [])
-        nvml.says("field 0 230 =1")
+        answers(nvml, "field 0 230 =1")
         await asyncio.sleep(1)
         assert not has("card", recovery_action=1)(await seen.facts("nvml")), "NVML is not read meanwhile"
         await waiting(seen)
@@ -217,7 +221,7 @@ def holders(devices: Path) -> list[str]:
 async def test_cards_without_events_are_an_answer(
     world: AgentWorld, host: Host, seen: Seen, nvml: FakeNvml, lines: list[str]
 ) -> None:
-    nvml.says(*lines)
+    answers(nvml, *lines)
     async with world.agent(**settings(host, nvml)):
         await seen.until("nvml-events", has("events", state="unsupported", cards=0, refused=2))
         await asyncio.sleep(1.5)

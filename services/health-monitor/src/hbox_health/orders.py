@@ -136,7 +136,9 @@ def _accept(order: HealthOrder, memory: Memory, _: float) -> tuple[Happening, st
         raise InvalidRequest(
             f"the agent of node {order.node} has listed no cards since its boot", hint=f"hbox check node {order.node}"
         )
-    return OperatorAccepts(order.node), f"node {order.node} accepted with {counted.count} cards"
+    missing = len(set(memory.nodes[order.node].parts.cards) - {card.removeprefix("gpu:") for card in counted.cards})
+    without = f", without {missing} that it had" if missing else ""
+    return OperatorAccepts(order.node), f"node {order.node} accepted with {counted.count} cards{without}"
 
 
 _DECIDE = {

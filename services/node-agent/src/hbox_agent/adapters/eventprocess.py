@@ -101,7 +101,7 @@ class EventProcess:
         read, write = os.pipe()
         os.set_blocking(read, False)
         fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, _READ_BYTES)
-        # Beside the interpreter, since that finds its environment by the folder of its name: node-remedy knows the process by it.
+        # node-remedy finds the process by this name. Its folder is that of the interpreter, which locates its packages by it.
         name = str(Path(sys.executable).with_name(NVML_EVENTS))
         try:
             self._process = await asyncio.create_subprocess_exec(

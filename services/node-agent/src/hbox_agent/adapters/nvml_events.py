@@ -5,8 +5,8 @@
     {"event": {"type": 8, "data": 79, "uuid": "GPU-..", "pci": "00000000:18:00.0", "gi": null, "ci": null}}
     {"problem": "..."}                                                            why it ends
 
-The wait holds the library, so it is a program of its own, beside `nvml_reader`. It has all cards open; SIGTERM ends it at once (node-remedy sends it before a
-reset), and so does the end of its reader, by the next line.
+It is a program separate from `nvml_reader`, because a waiting call blocks the library. It has all cards open. SIGTERM ends it at once; node-remedy sends it
+before a reset. If the agent ends, printing the next line fails, which ends the program.
 """
 
 import ctypes

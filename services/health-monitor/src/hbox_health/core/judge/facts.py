@@ -13,6 +13,7 @@ from .burst import judge
 from .exporter import RELOAD_S, judge_rows, judge_values
 from .finding import Action, Blame, Finding, Scope, Severity
 from .happenings import FactSeen, Found
+from .inventory import lost_cards
 from .memory import MOST_BURST, Burst, Expected, NodeMemory
 from .portstate import judge_port
 from .rules import Rules
@@ -67,7 +68,7 @@ def found(event: FactSeen, node: NodeMemory, rules: Rules, now: float) -> Found 
                 return _state(event, *_init(fact, node), *_standing(fact, node), wait_s=INIT_S)
             if "problem" in fact.value:  # NVML starts; an incomplete answer takes no lost card back
                 return _state(event, *_standing(fact, node))
-            return _state(event, *_cards(fact, node.accepted))
+            return _state(event, *lost_cards(fact, node))
         case Check.UNITS, "acs":
             return _state(event, *_acs(fact))
         case Check.DCGM, "card":
@@ -95,7 +96,10 @@ def _source(fact: Fact) -> str:
 def _card(event: FactSeen, node: NodeMemory, rules: Rules) -> Found:
     """A card whose recovery action was not None and is None again was reset: that cures what the kernel reported about it, too."""
     fact, source = event.fact, _source(event.fact)
-    findings = judge_card(fact.value, fact.entity, rules.profile(box_of(node.labels)))
+    profile = rules.profile(box_of(node.labels))
+    if profile.nvlinks is None:
+        profile = replace(profile, nvlinks=node.parts.links.get(fact.entity.removeprefix("gpu:")))
+    findings = judge_card(fact.value, fact.entity, profile)
     asked = (
         reason.finding.authority == RECOVERY and reason.source == source and reason.ended is None
         for incident in node.open.values()
@@ -213,26 +217,6 @@ def _wait(burst: Burst, rules: Rules, driver: int | None) -> float:
 
 def _number(value: Any) -> int | None:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _cards(fact: Fact, accepted: int | None) -> list[Finding]:
-    """Cards that NVML does not count any more: of this boot's inventory, or of the number with which the node was accepted."""
-    listed, inventory = fact.value.get("listed"), fact.value.get("inventory")
-    count = fact.value.get("count")
-    lost = (
-        [str(uuid) for uuid in inventory if uuid not in listed]
-        if isinstance(listed, tuple) and isinstance(inventory, tuple)
-        else []
-    )
-    expected = fact.value.get("expected", accepted)
-    if not lost and not (isinstance(expected, int) and isinstance(count, int) and count < expected):
-        return []
-    why = f"NVML lists {count} cards" + (f" of {expected}" if expected else "")
-    entities = [f"gpu:{uuid}" for uuid in lost] or [NODE]
-    return [
-        Finding(entity, "cards", "lost", Severity.FATAL_NODE, Blame.HARDWARE, Scope.NODE, Action.REBOOT, REQUIREMENTS, why)
-        for entity in entities
-    ]
 
 
 def _init(fact: Fact, node: NodeMemory) -> list[Finding]:

@@ -48,6 +48,7 @@ from .happenings import (
     Waiting,
 )
 from .intake import end_reason, replace_source, take
+from .inventory import learn, review_ports
 from .isolation import mute, restrict
 from .joining import accept, count, joins
 from .memory import MOST_BOOTS, MOST_RECORDS, Counted, Memory, NodeMemory
@@ -237,9 +238,16 @@ class Incidents:
         node.seq = event.fact.seq
         if self._unchanged.means_nothing(site.name, node, event.fact):
             return
+        is_first = node.counted.since is None
+        if learn(node, event.fact):
+            self.work.changed.add(site.name)
         if count(node, event.fact, site.now):
             self.work.changed.add(site.name)
-            if node.accepted is None or any(incident.state is IncidentState.VALIDATING for incident in node.open.values()):
+            if (
+                is_first
+                or node.accepted is None
+                or any(incident.state is IncidentState.VALIDATING for incident in node.open.values())
+            ):
                 self.work.dirty[site.name] = None
         found = self.assess(event, node, site.now)
         self._unchanged.note(site.name, node, event.fact, findings=found is not None and bool(found.findings))
@@ -360,6 +368,7 @@ class Incidents:
         refused(site)
         review_plugin(site)
         joins(site)
+        review_ports(site)
         interventions.end_maintenance(site)
         for key, incident in list(node.open.items()):
             incident.held_by = list(incident.holders)

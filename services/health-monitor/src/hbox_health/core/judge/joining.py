@@ -6,13 +6,12 @@ from .courses import course_of
 from .finding import Action, Blame, Finding, Scope, Severity
 from .happenings import Found
 from .intake import replace_source, take
+from .inventory import COUNT_S, accept_parts
 from .memory import Counted, Expected, NodeMemory
 from .work import Site
 
 #: Sources of findings about a node that joins, and about cards that it has lost.
 JOINS, CARDS = "joins", f"{Check.NVML}|{NODE}|cards"
-#: Ports are counted one by one, within one reading; NVLinks are trained within seconds of the driver's start.
-COUNT_S = 20.0
 REQUIREMENTS = "hbox-requirements"
 
 
@@ -75,6 +74,10 @@ def joins(site: Site) -> None:
 def accept(site: Site) -> None:
     """The node is complete as it is, by an operator's word."""
     site.node.accepted = site.node.counted.count
+    accept_parts(site)
+    for incident in site.node.open.values():
+        if all(reason.source in (JOINS, CARDS) for reason in incident.reasons.values()):
+            incident.ticket = ""
     for source in (JOINS, CARDS):
         replace_source(site, Found(site.name, "", (), source))
 

@@ -129,6 +129,16 @@ class Counted:
 
 
 @dataclass(slots=True)
+class Parts:
+    """What the node had, over its boots (`inventory`)."""
+
+    cards: dict[str, str] = field(default_factory=dict)  #: uuid -> PCI address; "": unknown
+    links: dict[str, int] = field(default_factory=dict)  #: uuid -> most NVLinks that were active
+    ports: dict[str, str] = field(default_factory=dict)  #: entity of a compute port -> PCI address
+    removed: list[str] = field(default_factory=list)  #: uuids of cards without which an operator accepted the node
+
+
+@dataclass(slots=True)
 class Expected:
     """What a node of its profile has; None: unknown."""
 
@@ -148,6 +158,7 @@ class NodeMemory:
     driver: int | None = None  #: major version
     labels: dict[str, str] = field(default_factory=dict)
     counted: Counted = field(default_factory=Counted)
+    parts: Parts = field(default_factory=Parts)
     reads_cards: bool = False  #: whether the agent has ever listed cards
     expected: Expected | None = None  #: until it is accepted
     accepted: int | None = None  #: number of cards with which the node joined, or an operator accepted it
