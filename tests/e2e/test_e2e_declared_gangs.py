@@ -149,23 +149,24 @@ def leaf(name: str, members: Sequence[str]) -> Json:
 
 
 async def test_sub_groups_of_a_leaderworkerset_stay_in_one_leaf_each(tmp_path: Path) -> None:
-    """Two leaves of two nodes with 8 cards each; names of the nodes alternate between them. Pods of 3 cards: two on a node."""
-    tree = leader_worker_set("lws", 1, 5, of=owners.template(cards=3))
+    """Leaves of two and three nodes, one node for each pod: in the order of ranks along the fabric, the first sub-group would be in both leaves."""
+    tree = leader_worker_set("lws", 1, 5, of=owners.template(cards=5))
     top, policy = tree.objects[0], {"subGroupSize": 2, "subGroupPolicyType": "LeaderExcluded"}
     top["spec"]["leaderWorkerTemplate"]["subGroupPolicy"] = policy
     for one in tree.pods:
         labels = one["metadata"]["labels"]
         if (index := int(labels["leaderworkerset.sigs.k8s.io/worker-index"])) > 0:
             labels[SUB_GROUP] = str((index - 1) // 2)
-    async with cluster(tmp_path, 4, "LeaderWorkerSet", "StatefulSet") as (_, client):
-        for name, members in (("leaf0", ("n0", "n2")), ("leaf1", ("n1", "n3"))):
+    async with cluster(tmp_path, 5, "LeaderWorkerSet", "StatefulSet") as (_, client):
+        for name, members in (("leaf0", ("n0", "n1")), ("leaf1", ("n2", "n3", "n4"))):
             await client.json("POST", HYPERNODES.path(), body=leaf(name, members))
         await asyncio.sleep(2)
         await create(client, SPACE, tree.objects)
         await has(client, "lws-0", 5)
         places = await placed_of(client, SPACE, "lws-0")
-        leaves = {"n0": 0, "n2": 0, "n1": 1, "n3": 1}
-        together = Counter((index, leaves[places[f"lws-0-{worker}"]]) for worker, index in ((1, 0), (2, 0), (3, 1), (4, 1)))
+        together = Counter(
+            (index, places[f"lws-0-{worker}"] in ("n0", "n1")) for worker, index in ((1, 0), (2, 0), (3, 1), (4, 1))
+        )
         assert sorted(together.values()) == [2, 2], f"each sub-group is in one leaf: {places}"
 
 
