@@ -15,7 +15,7 @@ from hbox_common.kube import MERGE_PATCH, NODES, PODS, KubeClient, Resource
 
 from .. import owners, waiting
 from ..owners import Json, create, install, leader_worker_set, placed_of
-from .platform_world import Up, up
+from .platform_world import Up, queue, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -27,8 +27,10 @@ SUB_GROUP = "leaderworkerset.sigs.k8s.io/subgroup-index"
 
 
 @asynccontextmanager
-async def cluster(tmp_path: Path, nodes: int, *kinds: str) -> AsyncIterator[tuple[Up, KubeClient]]:
-    with up(tmp_path / "state") as running:
+async def cluster(
+    tmp_path: Path, nodes: int, *kinds: str, env: dict[str, str] | None = None
+) -> AsyncIterator[tuple[Up, KubeClient]]:
+    with up(tmp_path / "state", env=env) as running:
         async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
             await install(client, *kinds)
             for number in range(nodes):
@@ -216,3 +218,28 @@ async def test_pods_beyond_the_replicas_start_alone_after_the_gang(tmp_path: Pat
         await has(client, "train-", 10)
         jobs = {job["name"]: job["pods"] for job in running.json("jobs")["items"]}
         assert jobs[f"{SPACE}/pytorchjob/train"]["min"] == 9
+
+
+async def test_defaults_of_kinds_are_read_again_while_the_platform_runs(tmp_path: Path) -> None:
+    kinds, space = tmp_path / "kinds", f"{SPACE}/pytorchjob/"
+    kinds.mkdir()
+    async with cluster(tmp_path, 1, "PyTorchJob", env={"HBOX_KINDS_DIR": str(kinds)}) as (running, client):
+        queue(running, "create", "training")
+
+        async def queues() -> dict[str, str]:
+            return {job["name"]: job["queue"] for job in running.json("jobs")["items"]}
+
+        await create(client, SPACE, owners.training_job("before", {"Worker": 1}).objects)
+        await has(client, "before-", 1)
+        assert await queues() == {f"{space}before": "default"}
+        (kinds / "defaults.yaml").write_text(
+            "defaultsFor: [pytorchjobs.kubeflow.org]\ndefaults: {queue: training, minimum: 2}\n"
+        )
+        await asyncio.sleep(6)
+        await create(client, SPACE, owners.training_job("after", {"Worker": 9}).objects)
+        await has(client, "after-", 7)
+        assert (await queues())[f"{space}after"] == "training"
+        own = {"schedulingPolicy": {"queue": "default", "minAvailable": 9}}
+        await create(client, SPACE, owners.training_job("own", {"Worker": 9}, runPolicy=own).objects)
+        await stays_empty(client, "own-")
+        assert (await queues())[f"{space}own"] == "default"
