@@ -638,3 +638,12 @@ def test_default_class_that_does_not_exist_stops_no_job() -> None:
     jobs.priority_class("low", 7, 1.0)
     (one,) = jobs.take(2.0, WALL).pending
     assert one.priority_class == "low"
+
+
+def test_group_of_kueue_has_no_extra_pods_whatever_totals_its_pods_write() -> None:
+    jobs = Jobs()
+    for name, total in (("a", 1), ("b", 2)):
+        group = GroupRef(GroupBy.KUEUE, "k", total)
+        jobs.pod(pod(name, rv="6", submitted=Submitted(f"uid-{name}", "ml", name, None, {}, group=group)), 0.0)
+    jobs.take(0.0, WALL)
+    assert [one.members for one in jobs.jobs()] == [2]

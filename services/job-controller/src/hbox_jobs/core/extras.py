@@ -27,9 +27,7 @@ class _Order(NamedTuple):
 
 
 def room_of(found: InGang, role: str) -> int | None:
-    """How many pods of the role the gang's owner declares; None if it declares no number."""
-    if found.total:
-        return found.total
+    """How many pods of the role the gang's owner declares; None if it declares no number. That of a group of Kueue is on each pod, and may differ."""
     roles = found.owner.declared.roles
     if not roles or found.rule == "grove":
         return None
