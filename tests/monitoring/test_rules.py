@@ -52,10 +52,10 @@ def test_every_rule_has_a_case_and_every_case_a_rule() -> None:
 @pytest.mark.parametrize("rule", [rule for rule in ALL if "alert" in rule], ids=lambda rule: str(rule["alert"]))
 def test_an_alert_says_how_bad_it_is_and_where_its_page_is(rule: dict[str, Any]) -> None:
     assert rule["labels"] in ({"severity": "critical"}, {"severity": "warning"}, {"severity": "info"})
-    said = rule["annotations"]
-    assert set(said) == {"summary", "description", "runbook_url"}
+    annotations = rule["annotations"]
+    assert set(annotations) == {"summary", "description", "runbook_url"}
     by_kind = rule["alert"].startswith("HBoxIncident")
-    assert said["runbook_url"] == f"docs/runbooks/{'incidents/{{ $labels.kind }}' if by_kind else rule['alert']}.md"
+    assert annotations["runbook_url"] == f"docs/runbooks/{'incidents/{{ $labels.kind }}' if by_kind else rule['alert']}.md"
     page = (RUNBOOKS / f"{rule['alert']}.md").read_text()
     assert page.startswith(f"# {rule['alert']}\n")
     assert all(part in page for part in ("**What it means.**", "**See.**", "**Do.**", "**It resolves**"))
@@ -132,14 +132,14 @@ def test_each_rule_fires_when_it_should_and_not_else(tmp_path: Path) -> None:
         ):
             if not series:
                 continue
-            told = {"expr": expr, "eval_time": f"{case.at}m", "exp_samples": samples}
+            wanted = {"expr": expr, "eval_time": f"{case.at}m", "exp_samples": samples}
             tests.append(
-                {"name": f"{name} {word}", "interval": "1m", "input_series": _series(series), "promql_expr_test": [told]}
+                {"name": f"{name} {word}", "interval": "1m", "input_series": _series(series), "promql_expr_test": [wanted]}
             )
     for name, one in RECORDS.items():
         sample = {"labels": name + one.labels, "value": one.value}
-        told = {"expr": name, "eval_time": f"{one.at}m", "exp_samples": [sample]}
-        tests.append({"name": name, "interval": "1m", "input_series": _series(one.series), "promql_expr_test": [told]})
+        wanted = {"expr": name, "eval_time": f"{one.at}m", "exp_samples": [sample]}
+        tests.append({"name": name, "interval": "1m", "input_series": _series(one.series), "promql_expr_test": [wanted]})
     path = tmp_path / "tests.yaml"
     content = {
         "rule_files": [str(MONITORING / "rules.yaml")],
