@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -216,3 +217,36 @@ def test_what_is_written_to_a_socket_that_is_closed_says_that_the_connection_is_
                 await bus._connection.send("inbox.nobody", b"lost")
 
     uvloop.run(write())
+
+
+async def test_a_process_may_make_a_stream_just_after_another_one_made_all(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker checks the memory that it reserves for streams before it sees that the stream exists: there is none for the larger one twice."""
+    async with (
+        Bus.connect(server.url, name="early", instance="1") as early,
+        Bus.connect(server.url, name="late", instance="1") as late,
+    ):
+        for stream in (Stream.JOBS, Stream.PLANS):
+            await early._connection.api(f"STREAM.DELETE.{stream.value}")
+        ask = late._connection.api
+
+        async def slow(subject: str, *words: Any, **options: Any) -> Any:
+            if subject == "STREAM.CREATE.HBOX_JOBS":
+                await early.ensure_streams()
+            return await ask(subject, *words, **options)
+
+        monkeypatch.setattr(late._connection, "api", slow)
+        await late.ensure_streams()
+        assert (await early._connection.api("STREAM.INFO.HBOX_JOBS"))["config"]["name"] == "HBOX_JOBS"
+
+
+async def test_a_broker_without_memory_for_a_stream_is_named(tmp_path: Path) -> None:
+    server = EmbeddedServer(tmp_path / "nats")
+    async with server, Bus.connect(server.url, name="s", instance="1") as bus:
+        for stream in (Stream.JOBS, Stream.PLANS):
+            await bus._connection.api(f"STREAM.DELETE.{stream.value}")
+        other = {"name": "OTHER", "subjects": ["other"], "storage": "memory", "max_bytes": 240 * 2**20}
+        await bus._connection.api("STREAM.CREATE.OTHER", other)
+        with pytest.raises(InvalidRequest, match="HBOX_JOBS cannot be made: JetStream: insufficient memory"):
+            await bus.ensure_streams()

@@ -137,7 +137,8 @@ async def _ensure(connection: Connection, stream: Stream, replicas: int, *, chan
         try:
             await connection.api(f"STREAM.CREATE.{stream.value}", wanted)
         except StreamApiError as again:
-            if again.err_code != STREAM_NAME_IN_USE:  # else another process created it first
+            # Another process may have created it first. The broker states that only if it has memory to reserve for the stream once more.
+            if again.err_code != STREAM_NAME_IN_USE and not await _exists(connection, stream):
                 raise
         else:
             log.info("stream %s was made", stream.value)
@@ -160,3 +161,13 @@ async def _ensure(connection: Connection, stream: Stream, replicas: int, *, chan
     if different:
         await connection.api(f"STREAM.UPDATE.{stream.value}", {**found, **ours})
         log.warning("stream %s was put right: %s", stream.value, ", ".join(different))
+
+
+async def _exists(connection: Connection, stream: Stream) -> bool:
+    try:
+        await connection.api(f"STREAM.INFO.{stream.value}", timeout_s=ASK_S)
+    except StreamApiError as e:
+        if e.err_code == STREAM_NOT_FOUND:
+            return False
+        raise
+    return True
