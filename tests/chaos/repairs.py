@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -208,7 +208,8 @@ class World:
 
     async def _kill_service(self, program: str) -> None:
         pid = self.platform.pids()[program]
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it ended by itself, and is started again
+            os.kill(pid, signal.SIGKILL)
         await until(lambda: self.platform.pids().get(program, pid) != pid, f"another {program}", timeout_s=RESTARTED_S)
 
     async def _check(self) -> None:
