@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 REPUBLISHED_S = 3600.0
 #: Longest sleep of the loop, and the time after which a failed transaction is tried again.
 LOOP_S, RETRY_S = 5.0, 1.0
-FORGET_EVERY_S = 3600.0
+FORGET_EVERY_S, COUNT_EVERY_S = 3600.0, 1.0
 
 _Request = tuple[NodeName, str]
 
@@ -246,7 +246,7 @@ class Judging:
 
     async def run(self) -> NoReturn:
         """Let time pass, and store and publish what changed; until cancelled."""
-        forget_at = monotonic_s()
+        forget_at = count_at = monotonic_s()
         while True:
             due = self._engine.due
             try:
@@ -260,7 +260,9 @@ class Judging:
             try:
                 await self.flush()
                 self._remedying.renew(self._engine.dump().nodes)
-                self._lost.count(lost_cards(self._engine.dump()), monotonic_s())
+                if monotonic_s() >= count_at:  # each report wakes this loop
+                    self._lost.count(lost_cards(self._engine.dump()), monotonic_s())
+                    count_at = monotonic_s() + COUNT_EVERY_S
                 if monotonic_s() >= forget_at:
                     await self._store.forget(before=wall_s() - KEPT_S)
                     forget_at = monotonic_s() + FORGET_EVERY_S
