@@ -229,6 +229,37 @@ async def test_cards_without_events_are_an_answer(
         assert not any(fact.code == "unread:nvml-events" for fact in await seen.facts("agent"))
 
 
+READY, XID = (
+    '{"ready": {"cards": 1, "refused": 0}}',
+    '{"event": {"type": 8, "data": 31, "uuid": "GPU-1", "pci": "00000000:18:00.0"}}',
+)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"echo '{READY}'; while :; do echo NVRM; done",
+        f"echo '{READY}'; while :; do printf x; done",
+        f"echo '{READY}'; cat /dev/urandom",
+        f"echo '{READY}'; while :; do echo '{XID}'; done",
+        "cat /dev/zero",
+    ],
+    ids=["garbage", "an-endless-line", "random-bytes", "endless-events", "zeros"],
+)
+async def test_a_process_that_prints_garbage_or_without_end_is_killed_and_the_agent_reports_on(
+    world: AgentWorld, host: Host, seen: Seen, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, body: str
+) -> None:
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n{body}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("hbox_agent.adapters.eventprocess.INTERPRETER", program)
+    async with world.agent(**settings(host, nvml, kernel_log=True)):
+        await seen.until("agent", has("unread:nvml-events", why="it prints too much, or lines that are none of its own"))
+        host.record(XID_79)
+        await seen.until("kernel-log", bool)
+        assert len(await seen.facts("nvml-events")) < 50
+
+
 async def test_a_missing_library_is_named(world: AgentWorld, host: Host, seen: Seen, nvml: FakeNvml, tmp_path: Path) -> None:
     async with world.agent(**settings(host, nvml, nvml_library=tmp_path)):
         facts = await seen.until("agent", lambda facts: any(fact.code == "unread:nvml-events" for fact in facts))

@@ -39,6 +39,7 @@ UNSUPPORTED_S = 600.0
 #: Lines that are not the program's, and lines of one second, until it is killed.
 MOST_GARBAGE, MOST_LINES = 16, 4096
 _READ_BYTES = 16 * 1024
+INTERPRETER = Path(sys.executable)
 _ENDS_S = 2.0
 
 
@@ -102,10 +103,10 @@ class EventProcess:
         os.set_blocking(read, False)
         fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, _READ_BYTES)
         # node-remedy finds the process by this name. Its folder is that of the interpreter, which locates its packages by it.
-        name = str(Path(sys.executable).with_name(NVML_EVENTS))
+        name = str(INTERPRETER.with_name(NVML_EVENTS))
         try:
             self._process = await asyncio.create_subprocess_exec(
-                name, "-m", "hbox_agent.adapters.nvml_events", executable=sys.executable, env=environment,
+                name, "-m", "hbox_agent.adapters.nvml_events", executable=str(INTERPRETER), env=environment,
                 stdin=asyncio.subprocess.DEVNULL, stdout=write, stderr=asyncio.subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as e:
