@@ -15,6 +15,7 @@ from hbox_health.core.judge.happenings import (
     JobObserved,
     JobsSeen,
     Maintenance,
+    OperatorAccepts,
     OperatorCloses,
     PodOnCards,
     Remedied,
@@ -39,10 +40,16 @@ class Gate(Box):
     """A card that was reset, and whose states are good again."""
 
     def repaired(self) -> None:
-        self.starts()
-        self.after(30)
+        self.joins()
         self.breaks()
         self.resets()
+
+    def joins(self) -> None:
+        """The node has worked before an operator enabled the steps."""
+        self.engine.use(replace(self.policies, verbs=REPAIRS, job=""))
+        self.starts()
+        self.after(30)
+        self.engine.use(self.policies)
 
     def breaks(self) -> None:
         self.card(CARD, recovery_action=1)
@@ -127,8 +134,7 @@ def test_a_gate_without_steps_is_as_before() -> None:
 
 def test_no_step_begins_before_the_facts_are_good() -> None:
     box = Gate(BOTH)
-    box.starts()
-    box.after(30)
+    box.joins()
     box.breaks()
     asked = box.sent(Remedy)[-1]
     for outcome in (Outcome.BEGUN, Outcome.DONE):
@@ -254,15 +260,13 @@ def test_a_job_without_a_result_fails_after_its_deadline() -> None:
 
 def test_no_step_begins_while_a_pod_uses_the_card_and_neighbours_do_not_matter() -> None:
     box = Gate(JOB_ALONE)
-    box.starts()
-    box.after(30)
+    box.joins()
     box.breaks()
     box.resets()
     box.step(JobsSeen(N0, (replace(POD, cards=(CARDS[1],)),)))
     assert len(box.jobs) == 1, "the pod is on another card"
     busy = Gate(replace(JOB_ALONE, policy=POD.policy))
-    busy.starts()
-    busy.after(30)
+    busy.joins()
     busy.breaks()
     asked = busy.sent(Remedy)[-1]
     for outcome in (Outcome.BEGUN, Outcome.DONE):
@@ -311,8 +315,7 @@ def test_one_step_runs_on_a_node_at_a_time() -> None:
 
 def test_a_maintenance_ends_with_the_steps_on_all_cards() -> None:
     box = Gate(BOTH)
-    box.starts()
-    box.after(30)
+    box.joins()
     box.step(Maintenance(N0, box.now + 100, "power supply"))
     box.after(101)
     assert not box.verdict().node
@@ -330,8 +333,7 @@ def test_a_maintenance_ends_with_the_steps_on_all_cards() -> None:
 
 def test_a_maintenance_whose_job_fails_leaves_the_node_closed_and_says_why() -> None:
     box = Gate(replace(JOB_ALONE, job_attempts=1))
-    box.starts()
-    box.after(30)
+    box.joins()
     box.step(Maintenance(N0, box.now + 100, "power supply"))
     box.after(101)
     box.observed(JobOutcome.STARTED)
@@ -370,8 +372,7 @@ def test_a_job_that_is_configured_no_more_is_withdrawn() -> None:
 
 def test_a_node_whose_job_fails_after_a_reboot_stays_closed() -> None:
     box = Gate(replace(JOB_ALONE, job_attempts=1))
-    box.starts()
-    box.after(30)
+    box.joins()
     box.card(CARD, every_call=15)
     assert [one.verb for one in box.sent(Remedy)] == ["reboot"]
     box.starts(boot="b2")
@@ -382,3 +383,73 @@ def test_a_node_whose_job_fails_after_a_reboot_stays_closed() -> None:
     assert not box.verdict().node, "the states that were bad are good"
     assert box.only().action == "ticket"
     assert len(box.sent(Remedy)) == 1
+
+
+# --- nodes that join
+
+
+def joined(policies: Policies = JOB_ALONE, *, cards: int = 8) -> Gate:
+    box = Gate(policies)
+    box.starts(cards)
+    return box
+
+
+def test_a_new_node_takes_no_work_before_its_job_has_passed() -> None:
+    box = joined()
+    assert not box.verdict().node
+    assert "n0" in box.cordoned
+    assert box.jobs == [], "its cards and links are still counted"
+    box.after(21)
+    assert box.only().kind == "new-node"
+    box.observed(JobOutcome.STARTED)
+    box.observed(JobOutcome.FAILED, "BackoffLimitExceeded")
+    assert not box.verdict().node
+    box.succeeds()
+    assert box.verdict().node
+    assert not box.open()
+    assert box.cordoned == set()
+    box.starts(boot="b2")
+    box.after(60)
+    assert box.verdict().node, "it is not new any more"
+
+
+def test_a_new_node_whose_job_fails_stays_closed_until_an_operator_closes_the_incident() -> None:
+    box = joined(replace(JOB_ALONE, job_attempts=1))
+    box.after(21)
+    box.observed(JobOutcome.STARTED)
+    box.observed(JobOutcome.FAILED, "BackoffLimitExceeded")
+    box.after(3600)
+    assert not box.verdict().node
+    assert box.only().why == "job failed after new-node: BackoffLimitExceeded"
+    box.step(OperatorCloses(N0))
+    box.after(60)
+    assert box.verdict().node
+    assert not box.open()
+
+
+def test_a_new_node_that_lacks_a_card_is_checked_once_it_is_accepted() -> None:
+    box = joined(cards=7)
+    box.after(60)
+    assert box.jobs == []
+    box.step(OperatorAccepts(N0))
+    assert len(box.jobs) == 1
+    box.succeeds()
+    assert box.verdict().node
+
+
+def test_new_nodes_are_within_no_limit_of_the_breaker() -> None:
+    box = joined()
+    assert box.engine.dump().breaker.restricted == {}
+    assert box.verdict().ordered
+
+
+@pytest.mark.parametrize("labels", [{}, {"hbox.io/profile": "H100"}])
+def test_a_node_that_runs_pods_or_has_no_profile_is_not_new(labels: dict[str, str]) -> None:
+    box = Gate(JOB_ALONE)
+    box.seen(labels=labels)
+    if labels:
+        box.step(JobsSeen(N0, (POD,)))
+    box.starts()
+    box.after(60)
+    assert box.verdict().node
+    assert not box.open()

@@ -174,6 +174,8 @@ def course_of(finding: Finding) -> Course:
     card = finding.entity.startswith(("gpu:", "mig:"))
     if finding.kind == MAINTENANCE:
         return Course(MAINTENANCE, Isolation.NODE, Leave.ALL)
+    if finding.kind == NEW_NODE:
+        return Course(NEW_NODE, Isolation.NODE)
     if finding.kind == PLUGIN:
         return Course(PLUGIN, Isolation.NODE, Leave.CARD)
     if contained(finding):

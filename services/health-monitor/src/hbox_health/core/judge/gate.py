@@ -20,7 +20,7 @@ from hbox_common.model import IncidentState, StepResult
 from hbox_common.model.gatejob import GateJob, JobOutcome, deadline_of
 from hbox_common.model.remedy import Outcome, Verb
 
-from .courses import MAINTENANCE, NEW_NODE
+from .courses import MAINTENANCE, NEW_NODE, Policies
 from .happenings import JobObserved, Remedied, Remedy
 from .memory import MOST_ATTEMPTS, MOST_DECISIONS, NodeMemory, Open, Step
 from .work import NODE, Site, ended, hold, is_card, shown
@@ -32,6 +32,10 @@ _AFTER = (Verb.RESET, Verb.REBOOT, MAINTENANCE, NEW_NODE)
 UNAVAILABLE_S = 300.0
 #: Seconds that a Job's result may be late, for Kubernetes to end and report it.
 LATE_S = 120.0
+
+
+def enabled(policies: Policies) -> bool:
+    return Verb.DIAGNOSE in policies.verbs or bool(policies.job)
 
 
 def planned(site: Site, incident: Open) -> list[str]:
@@ -133,9 +137,12 @@ def _target(node: NodeMemory, incident: Open) -> str:
 
 
 def _cards(node: NodeMemory, incident: Open) -> list[str]:
-    """Entities of the cards that a step is about: the card, or all of the node."""
+    """Entities of the cards that a step is about: the card, or all of the node without those of other incidents."""
     target = _target(node, incident)
-    return [target] if target != NODE else [card for card in node.cards if card not in node.parents]
+    if target != NODE:
+        return [target]
+    others = {card for one in node.open.values() if one is not incident for card in (one.entity, *one.cards)}
+    return [card for card in node.cards if card not in node.parents and card not in others]
 
 
 def gate_jobs(node: NodeMemory | None, manifest: str) -> tuple[GateJob, ...]:

@@ -3,7 +3,7 @@
 from hbox_common.model import IncidentState
 from hbox_common.model.remedy import Verb
 
-from .courses import MAINTENANCE, PLUGIN, Course, Isolation, course_of, decides
+from .courses import MAINTENANCE, NEW_NODE, PLUGIN, Course, Isolation, course_of, decides
 from .exemptions import covers
 from .finding import Finding
 from .happenings import Cordon, Found, Scopes, Uncordon, VerdictChanged
@@ -37,7 +37,7 @@ def restrict(site: Site) -> bool:
     rails: set[str] = set()
     ids: list[str] = []
     holding: list[Open] = []
-    ordered: list[Open] = []  #: by operators: within no limit, and counted in none
+    ordered: list[Open] = []  #: by operators, or before the first work: within no limit, and counted in none
     closes, multi_gpu = False, True
     site.taken = {}
     for incident in site.node.open.values():
@@ -53,7 +53,7 @@ def restrict(site: Site) -> bool:
                 case Isolation.MULTI_GPU if not incident.part_of:
                     takes.add(MULTI_GPU)
                     multi_gpu = False
-                case Isolation.NODE if incident.kind == MAINTENANCE:
+                case Isolation.NODE if incident.kind in (MAINTENANCE, NEW_NODE):
                     takes.add(NODE)
                     ordered.append(incident)
                     ids.append(incident.id)

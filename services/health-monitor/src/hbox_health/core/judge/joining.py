@@ -1,14 +1,16 @@
 """Cards, NVLinks and ports of a node as its agent counts them. A node that joins with fewer than its profile has takes no work until an operator accepts it."""
 
 from hbox_common.health.report import NODE, Check, Fact
+from hbox_common.model import IncidentState
 
-from .courses import course_of
+from . import gate
+from .courses import NEW_NODE, course_of
 from .finding import Action, Blame, Finding, Scope, Severity
 from .happenings import Found
 from .intake import replace_source, take
 from .inventory import COUNT_S, accept_parts
-from .memory import Counted, Expected, NodeMemory
-from .work import Site
+from .memory import Counted, Expected, NodeMemory, Reason
+from .work import Site, code_of, key_of
 
 #: Sources of findings about a node that joins, and about cards that it has lost.
 JOINS, CARDS = "joins", f"{Check.NVML}|{NODE}|cards"
@@ -54,6 +56,7 @@ def joins(site: Site) -> None:
         or counted.since is None
     ):
         return
+    _check_first(site)
     lacking = _lacking(counted, expected)
     if site.now < counted.since + COUNT_S:
         site.due.append(counted.since + COUNT_S)
@@ -69,6 +72,19 @@ def joins(site: Site) -> None:
         replace_source(site, event)
         for finding in event.findings:
             take(site, event, finding)
+
+
+def _check_first(site: Site) -> None:
+    """Close a node without pods until the active steps of its check have passed (`gate.py`). It is closed for no fault, so no limit of the breaker applies."""
+    node = site.node
+    if node.gated or not gate.enabled(site.work.policies) or node.pods or node.known is not None:
+        return
+    node.gated = True
+    incident = node.open[key_of(NODE, NEW_NODE)] = site.work.open(site.name, node, NODE, NEW_NODE)
+    why = "The node joins: it takes no work until its check has passed."
+    joined = Finding(NODE, NEW_NODE, "", Severity.INFO, Blame.OPERATOR, Scope.NODE, Action.CORDON, REQUIREMENTS, why)
+    incident.reasons = {code_of(joined): Reason(joined, site.now, site.now, 0.0, confirmed=True, cured=True)}
+    incident.state, incident.validated_from, incident.action_done = IncidentState.VALIDATING, site.now, NEW_NODE
 
 
 def accept(site: Site) -> None:

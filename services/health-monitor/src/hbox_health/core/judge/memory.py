@@ -161,6 +161,7 @@ class NodeMemory:
     parts: Parts = field(default_factory=Parts)
     reads_cards: bool = False  #: whether the agent has ever listed cards
     expected: Expected | None = None  #: until it is accepted
+    gated: bool = False  #: the check before its first work was begun
     accepted: int | None = None  #: number of cards with which the node joined, or an operator accepted it
     unschedulable: bool = False
     ours: bool = False

@@ -11,7 +11,7 @@ from hbox_common.model import StepResult
 from hbox_common.model.remedy import Verb
 
 from . import gate
-from .courses import MAINTENANCE
+from .courses import MAINTENANCE, NEW_NODE
 from .finding import Action, Blame, Finding, Scope, Severity
 from .memory import Open, Reason, Step
 from .remedies import check_failed
@@ -81,9 +81,11 @@ _OUTCOMES = {True: "passed", False: "failed", None: "unknown"}
 def results(site: Site, incident: Open) -> list[Result]:
     node, policies, since = site.node, site.work.policies, incident.validated_from
     still = False if incident.action_done == Verb.RESET else None  # a boot's states are read anew
-    out = [
-        Result(f"no new fault for {policies.validated_s:.0f} s", site.now >= since + policies.validated_s or None, quiet=True)
-    ]
+    if incident.action_done == NEW_NODE:
+        out = [Result("the node is complete by its profile", node.accepted is not None or None)]
+    else:
+        quiet_s = policies.validated_s
+        out = [Result(f"no new fault for {quiet_s:.0f} s", site.now >= since + quiet_s or None, quiet=True)]
     if node.agent_seen is not None:
         out.append(Result("the agent reports", node.agent_seen >= since or None))
     out += [
