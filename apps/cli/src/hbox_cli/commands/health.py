@@ -4,7 +4,7 @@ import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -76,6 +76,18 @@ def judge(files: tuple[Path, ...], kind: str | None, box: str, driver: str, rule
         raise InvalidRequest("; ".join(e.message for e in failed))
 
 
+def step_line(step: dict[str, Any]) -> str:
+    """A step of a check with its result: `step: job, attempt 2, passed at 2026-12-24T18:00:00+00:00`."""
+    attempt = f", attempt {step['attempt']}" if step["attempt"] else ""
+    word = "since" if step["result"] in ("running", "waiting") else "at"
+    when = f" {word} {_time(step['at'])}" if step["at"] else ""
+    return f"step: {step['name']}{attempt}, {step['result']}{when}" + (f" ({step['text']})" if step["text"] else "")
+
+
+def steps_text(steps: list[dict[str, Any]]) -> str:
+    return "; ".join(step_line(step).removeprefix("step: ") for step in steps)
+
+
 INCIDENTS = (
     Column("ID", lambda i: i["id"]),
     Column("STATE", lambda i: i["state"]),
@@ -86,6 +98,7 @@ INCIDENTS = (
     Column("BLAME", lambda i: i["blame"], wide=True),
     Column("AUTHORITY", lambda i: i["authority"], wide=True),
     Column("OPENED", lambda i: _time(i["opened"])),
+    Column("HELD BY", lambda i: "; ".join(i["heldBy"]), wide=True),
     Column("WHY", lambda i: i["why"]),
 )
 
@@ -131,6 +144,10 @@ def show(ctx: Context, node: str) -> None:
         put(f"  {one['id']}  {one['state']}  {one['entity']}  {one['kind']} {one['code']}  next: {one['action']}")
         for line in (one["why"], *one["evidence"]):
             put(f"    {line}")
+        for line in (*(f"check: {check}" for check in one["checks"]), *map(step_line, one["steps"])):
+            put(f"    {line}")
+        if one["heldBy"]:
+            put(f"    held by: {'; '.join(one['heldBy'])}")
 
 
 @command.command("incidents")
@@ -149,7 +166,9 @@ def history(ctx: Context, node: str | None) -> None:
     """List every change of incidents in the last 30 days, oldest first."""
     found = _ask(ctx, lambda bus: changes(bus, node))
     ctx.output.rows(
-        "Incident", [incident_item(one) for one in found], (Column("CHANGED", lambda i: _time(i["changed"])), *INCIDENTS)
+        "Incident",
+        [incident_item(one) for one in found],
+        (Column("CHANGED", lambda i: _time(i["changed"])), *INCIDENTS, Column("STEPS", lambda i: steps_text(i["steps"]))),
     )
 
 

@@ -102,5 +102,10 @@ def incident_item(incident: Incident) -> Item:
         "closed": incident.closed,
         "heldBy": list(incident.held_by),
         "evidence": list(incident.evidence),
+        "checks": list(incident.checks),
+        "steps": [
+            {"name": step.name, "result": step.result.value, "attempt": step.attempt, "at": step.at, "text": step.text}
+            for step in incident.steps
+        ],
         "why": incident.why,
     }
