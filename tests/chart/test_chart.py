@@ -20,6 +20,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from hbox_binder.settings import BinderSettings
 from hbox_cli.platform import chart, rights
 from hbox_cli.platform.crds import CLASSES
 from hbox_cli.platform.identities import identities
@@ -231,6 +232,33 @@ def test_node_remedy_is_not_rendered_with_more_rights_than_its_nodes(value: str,
     refused = template("services.node-remedy.enabled=true", value)
     assert refused.returncode != 0
     assert message in refused.stderr
+
+
+def test_the_binder_may_create_jobs_in_the_namespace_of_the_gate_alone(tmp_path: Path) -> None:
+    """ADR 121. Without a namespace it has no right to Jobs."""
+    assert "batch" not in str(
+        [one["rules"] for one in of("remedies", "ClusterRole", "Role") if "binder" in one["metadata"]["name"]]
+    )
+    done = template("gate.namespace=gate")
+    assert done.returncode == 0, done.stderr
+    rendered = [one for one in yaml.safe_load_all(done.stdout) if one]
+    [role] = [one for one in rendered if one["kind"] == "Role" and one["metadata"]["namespace"] == "gate"]
+    assert role["rules"] == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "get", "delete"]}]
+    [bound] = [one for one in rendered if one["kind"] == "RoleBinding" and one["metadata"]["namespace"] == "gate"]
+    assert bound["subjects"] == [{"kind": "ServiceAccount", "name": "binder", "namespace": NAMESPACE}]
+    assert bound["roleRef"]["name"] == role["metadata"]["name"]
+    [text] = [
+        one["data"]["hbox.yaml"]
+        for one in rendered
+        if one["kind"] == "ConfigMap" and one["metadata"]["name"] == "hbox-settings"
+    ]
+    (tmp_path / "hbox.yaml").write_text(text)
+    read = load(chart.SETTINGS["binder"], "binder", {"HBOX_CONFIG": str(tmp_path / "hbox.yaml")})
+    assert isinstance(read, BinderSettings)
+    assert read.gate_namespace == "gate"
+    refused = template(f"gate.namespace={NAMESPACE}")
+    assert refused.returncode != 0
+    assert "name another namespace than that of HBox" in refused.stderr
 
 
 def test_agents_see_nvidias_cards_only_where_that_is_said() -> None:

@@ -166,6 +166,7 @@ imagePullSecrets:
 {{- if eq $name "admission" }}{{ if $.Values.sizes }}{{ $_ := set $own "sizes_file" "/etc/hbox/sizes/sizes.yaml" }}{{ end -}}
 {{- with (index $.Values.services "job-controller").settings }}{{ if and .scheduler_names (not (hasKey $own "scheduler_names")) }}{{ $_ := set $own "scheduler_names" .scheduler_names }}{{ end }}{{ end }}{{ end -}}
 {{- if has $name (list "scheduler-core" "quota-ledger") }}{{ if $.Values.policy }}{{ $_ := set $own "scheduler_conf" "/etc/hbox/files/volcano-scheduler.conf" }}{{ end }}{{ end -}}
+{{- if and (eq $name "binder") $.Values.gate.namespace }}{{ $_ := set $own "gate_namespace" $.Values.gate.namespace }}{{ end -}}
 {{- if and (eq $name "health-monitor") $.Values.healthRules }}{{ $_ := set $own "rules_folder" "/etc/hbox/health-rules" }}{{ end -}}
 {{- if has $name (list "job-controller" "scheduler-core") }}{{ if $.Values.shards }}{{ $_ := set $own "shards" (toString $.Values.shards) }}{{ end }}{{ end -}}
 {{- $queues := (include "hbox.profile" $ | fromYaml).queues -}}

@@ -71,6 +71,7 @@ DECIDED = frozenset(
         "fabrics_file",
         "agent_nodes",  # node-agent's nodeSelector
         "device_config",
+        "gate_namespace",  # its rights are in that namespace
         "listen_host",
         "listen_port",
         "tls_certificate",
@@ -251,9 +252,12 @@ def schema() -> dict[str, Any]:
         healthRules={
             "type": "object",
             "additionalProperties": False,
-            "properties": dict.fromkeys(("codes.yaml", "nvlink5.yaml", "profiles.yaml", "policies.yaml"), _STRING),
+            "properties": dict.fromkeys(
+                ("codes.yaml", "nvlink5.yaml", "profiles.yaml", "policies.yaml", "gate-job.yaml"), _STRING
+            ),
             "description": "health-monitor's own tables and policies, by the name of the file; in the ConfigMap hbox-health-rules",
         },
+        gate=_closed("where the binder creates the operator's Job of a check of health-monitor", namespace=_NAME),
         sizes={
             "type": "string",
             "description": "standard sizes of devices, as `hbox sizes --default` prints HBox's own; in the ConfigMap hbox-sizes",
