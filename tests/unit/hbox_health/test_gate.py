@@ -331,7 +331,7 @@ def test_a_maintenance_ends_with_the_steps_on_all_cards() -> None:
     assert not box.open()
 
 
-def test_a_maintenance_whose_job_fails_leaves_the_node_closed_and_says_why() -> None:
+def test_a_failed_job_after_a_maintenance_keeps_the_node_closed_as_a_ticket() -> None:
     box = Gate(replace(JOB_ALONE, job_attempts=1))
     box.joins()
     box.step(Maintenance(N0, box.now + 100, "power supply"))
