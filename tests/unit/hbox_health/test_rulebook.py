@@ -142,3 +142,19 @@ def test_other_limits_make_room_for_nodes_that_wait() -> None:
     world.engine.use(parse_policies("limits: {least: 4}", world.policies))
     world.step(Tick())
     assert len(world.cordoned) == 4
+
+
+def test_an_unusable_gate_job_leaves_the_former_one_in_force_and_is_named(tmp_path: Path) -> None:
+    job = "{apiVersion: batch/v1, kind: Job, spec: {template: {spec: {containers: [{name: c, image: i}]}}}}"
+    book = RuleBook(tmp_path, BASE)
+    assert (book.policies.job, book.tables["gate-job.yaml"]) == ("", "none")
+    (tmp_path / "gate-job.yaml").write_text(job)
+    assert book.read()
+    former = book.policies.job
+    assert '"image":"i"' in former
+    (tmp_path / "gate-job.yaml").write_text(job.replace("batch/v1", "v1"))
+    assert book.read()
+    assert (book.policies.job, book.fault) == (former, "gate-job.yaml: a Job of batch/v1 is expected")
+    (tmp_path / "gate-job.yaml").unlink()
+    assert book.read()
+    assert (book.policies.job, book.fault) == ("", "")
