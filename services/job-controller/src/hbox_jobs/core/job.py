@@ -144,12 +144,14 @@ class Record:
     # Counters, so that a pod of a gang does not have to visit all others:
     offered: int = 0  #: number of `pods` that may be preempted whatever their queue allows
     classes: dict[tuple[int, str], int] = field(default_factory=dict)  #: of live pods, by priority and class: how many
+    by_owners: bool = False  #: owners, or a declared group, of one of its pods count; if not, they need not be looked for
 
     def put(self, pod: PodView) -> None:
         """A pod of the job, in its newest version."""
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
         self.had_pods = True
+        self.by_owners = self.by_owners or pod.member is not None
         self._count(pod, 1)
         if old is not None:
             self._count(old, -1)
@@ -193,8 +195,10 @@ class Record:
     def queue(self) -> QueueName:
         if self.group is not None and (self.group.queue or self.group.owner is None):
             return self.group.queue or DEFAULT_QUEUE
-        if not self.gang and (named := next((pod.member.queue for pod in self.pods.values() if pod.member is not None), "")):
-            return QueueName(named)
+        if self.by_owners and not self.gang:
+            declared = next((pod.member.queue for pod in self.pods.values() if pod.member is not None), "")
+            if declared:
+                return QueueName(declared)
         named = next((pod.queue for pod in self.pods.values() if pod.queue), self.default_queue)
         return named or QueueName(self.defaults.queue or DEFAULT_QUEUE)
 
@@ -203,6 +207,8 @@ class Record:
         """Of the kinds of its owners."""
         if self.group is not None:
             return self.group.defaults
+        if not self.by_owners:
+            return NO_DEFAULTS
         return next((pod.member.defaults for pod in self.pods.values() if pod.member is not None), NO_DEFAULTS)
 
     @property
@@ -229,6 +235,8 @@ class Record:
             return reason
         if label := next((pod.foreign_gang_label for pod in self.pods.values() if pod.foreign_gang_label), ""):
             return f"{reason}; {GANG_NOT_READ}: {not_read_text(label)}"
+        if not self.by_owners:
+            return reason
         alone = next((pod.member.alone for pod in self.pods.values() if pod.member is not None), "")
         return f"{reason}; {OWNER_NOT_READABLE}: {alone}" if alone else reason
 
@@ -466,7 +474,7 @@ def preemptable_of(record: Record) -> bool:
     """Whether it may be preempted whatever its queue says of its class: by its PodGroup, or by each of its pods."""
     if record.group is not None and record.group.decides_preemptable:
         return record.group.preemptable
-    if not record.gang:
+    if record.by_owners and not record.gang:
         by_owner = next((pod.member.preemptable for pod in record.pods.values() if pod.member is not None), None)
         if by_owner is not None:
             return by_owner

@@ -245,8 +245,8 @@ class Jobs:
         new = self._pod(old, new, now)
         if others:
             self.place_again(others, now)
-        if (old is None or old.submitted != new.submitted) and (below := self.owners.pods_of(new.uid)):
-            self.place_again(below, now)
+        if self.owners.is_named(new.uid) and (old is None or old.submitted != new.submitted):
+            self.place_again(self.owners.pods_of(new.uid), now)
         return new
 
     def _numbered(self, old: PodView | None, pod: PodView, member: Membership | None) -> tuple[Membership | None, list[PodUid]]:
@@ -1063,7 +1063,7 @@ class Jobs:
             terminating=record.namespace in self._terminating,
             revision=revision,
             ceiling=self._ceiling(record.namespace),
-            succession=self._succession(record),
+            succession=self._succession(record) if record.by_owners else "",
         )
         if old is not None and old.id != new.id:
             self._end(record, old, withdrawn, tally, wall)
@@ -1237,8 +1237,8 @@ class Jobs:
         return record
 
     def _join(self, pod: PodView, now: float) -> Record:
-        record = self._record(pod.key, pod.namespace, _name_of(pod), gang=pod.in_gang)
-        record.owned = not pod.group and pod.in_gang
+        record = self._records.get(pod.key) or self._record(pod.key, pod.namespace, _name_of(pod), gang=pod.in_gang)
+        record.owned = pod.member is not None and not pod.group and pod.in_gang
         record.default_queue = self._namespace_queues.get(pod.namespace, _NO_QUEUE)
         if pod.uid not in record.pods:
             record.unpublishable = ""

@@ -350,6 +350,10 @@ class Owners:
         at = key
         return all(at := self._parents.get(at, "") for _ in range(MAX_STEPS + 1))
 
+    def is_named(self, uid: str) -> bool:
+        """Whether a pod, or an owner, names this object."""
+        return uid in self._below
+
     def pods_of(self, uid: str) -> list[PodUid]:
         """Pods that belong to the owner, directly or through others, or name it by its place."""
         owner = self._owners.get(uid)
