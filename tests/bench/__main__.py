@@ -37,6 +37,7 @@ ASKED_FOR = (
     "vgpu",
     "shards",
     "wishes",
+    "owners",
     "health",
     "health-log",
     "health-day",

@@ -40,7 +40,7 @@ class Load:
     """Made by `connect`; one measurement at a time."""
 
     def __init__(self, client: KubeClient) -> None:
-        self._client = client
+        self.client = client
         self._created: dict[str, float] = {}
         self._bound: dict[str, float] = {}
         self._present: set[str] = set()
@@ -73,7 +73,7 @@ class Load:
 
         async def make(i: int) -> None:
             name = node_name(i)
-            await self._client.json(
+            await self.client.json(
                 "POST",
                 NODES.path(),
                 body={
@@ -84,31 +84,31 @@ class Load:
                 },
             )
             # The API server taints what is new as not ready, and waits for a controller that is not here.
-            await self._client.json("PATCH", NODES.path(name=name), body={"spec": {"taints": None}}, content_type=MERGE_PATCH)
+            await self.client.json("PATCH", NODES.path(name=name), body={"spec": {"taints": None}}, content_type=MERGE_PATCH)
 
-        await _all(make, range(count))
+        await in_parallel(make, range(count))
 
     async def burst(self, count: int, *, scheduler: str, cards: int = 1, gang: bool = False) -> Measured:
         """So many pods as fast as they can be created, in one PodGroup where `gang`."""
-        prefix = self._begin()
+        prefix = self.begin()
         if gang:
             await self._group(prefix, count)
         group = prefix if gang else ""
-        await _all(lambda i: self._create(_pod(f"{prefix}-{i}", scheduler, cards, group=group)), range(count))
-        return await self._all_bound(count)
+        await in_parallel(lambda i: self.create(_pod(f"{prefix}-{i}", scheduler, cards, group=group)), range(count))
+        return await self.all_bound(count)
 
     async def gangs(self, count: int, *, members: int, queue: str) -> Measured:
         """So many gangs of HBox's, of members with one card each."""
-        prefix = self._begin()
-        await _all(lambda i: self._group(f"{prefix}-{i}", members, queue=queue), range(count))
+        prefix = self.begin()
+        await in_parallel(lambda i: self._group(f"{prefix}-{i}", members, queue=queue), range(count))
         pods = [_pod(f"{prefix}-{i}-{m}", "hbox", 1, group=f"{prefix}-{i}") for i in range(count) for m in range(members)]
-        await _all(lambda i: self._create(pods[i]), range(len(pods)))
-        return await self._all_bound(len(pods))
+        await in_parallel(lambda i: self.create(pods[i]), range(len(pods)))
+        return await self.all_bound(len(pods))
 
     async def _group(self, name: str, least: int, *, queue: str = "") -> None:
         spec = {"minMember": least, **({"queue": queue} if queue else {})}
         body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
-        await self._client.json("POST", PODGROUPS.path(NAMESPACE), body=body)
+        await self.client.json("POST", PODGROUPS.path(NAMESPACE), body=body)
 
     async def queue(self, name: str, *, deserved: int) -> None:
         """A queue that deserves so many cards."""
@@ -118,16 +118,16 @@ class Load:
             "metadata": {"name": name},
             "spec": {"deserved": {"nvidia.com/gpu": str(deserved)}},
         }
-        await self._client.json("POST", QUEUES.path(), body=body)
+        await self.client.json("POST", QUEUES.path(), body=body)
 
     async def rate(self, count: int, *, per_s: float, scheduler: str) -> Measured:
         """So many pods of one card, evenly spaced."""
-        prefix, began = self._begin(), monotonic_s()
+        prefix, began = self.begin(), monotonic_s()
         async with asyncio.TaskGroup() as group:
             for i in range(count):
                 await asyncio.sleep(began + i / per_s - monotonic_s())
-                group.create_task(self._create(_pod(f"{prefix}-{i}", scheduler, 1)))
-        return await self._all_bound(count)
+                group.create_task(self.create(_pod(f"{prefix}-{i}", scheduler, 1)))
+        return await self.all_bound(count)
 
     def times(self, offset: float) -> tuple[dict[str, float], dict[str, float]]:
         """When each pod of the last measurement was created, and when its node was seen, by this clock plus `offset`."""
@@ -136,21 +136,23 @@ class Load:
 
     async def settled(self, count: int, *, nodes: int, scheduler: str, cards: int = 1) -> None:
         """So many pods that have their nodes already, one after the other."""
-        prefix = self._begin()
-        await _all(lambda i: self._create(_pod(f"{prefix}-{i}", scheduler, cards, node=node_name(i % nodes))), range(count))
+        prefix = self.begin()
+        await in_parallel(
+            lambda i: self.create(_pod(f"{prefix}-{i}", scheduler, cards, node=node_name(i % nodes))), range(count)
+        )
 
     async def create_and_bind(self, count: int, *, nodes: int) -> Measured:
         """So many pods of one card that nobody schedules; when all are created they are bound to one node after the other."""
-        prefix = self._begin()
-        await _all(lambda i: self._create(_pod(f"{prefix}-{i}", "nobody", 1)), range(count))
-        await _all(lambda i: bind_pod(self._client, f"{prefix}-{i}", node_name(i % nodes)), range(count))
-        return await self._all_bound(count)
+        prefix = self.begin()
+        await in_parallel(lambda i: self.create(_pod(f"{prefix}-{i}", "nobody", 1)), range(count))
+        await in_parallel(lambda i: bind_pod(self.client, f"{prefix}-{i}", node_name(i % nodes)), range(count))
+        return await self.all_bound(count)
 
     async def clean(self) -> None:
         """No pods and no PodGroups are left."""
         for kind in (PODS, PODGROUPS):
             try:
-                await self._client.json("DELETE", kind.path(NAMESPACE), params={"gracePeriodSeconds": "0"}, timeout_s=120)
+                await self.client.json("DELETE", kind.path(NAMESPACE), params={"gracePeriodSeconds": "0"}, timeout_s=120)
             except NotFound:
                 pass  # kube-scheduler is measured before anybody has installed PodGroups
         async with asyncio.timeout(PATIENCE_S):
@@ -158,17 +160,20 @@ class Load:
                 self._changed.clear()
                 await self._changed.wait()
 
-    def _begin(self) -> str:
+    def begin(self) -> str:
+        """Begin a measurement; returns a new prefix for the names of its objects."""
         self._created.clear()
         self._bound.clear()
         self._count += 1
         return f"load-{self._count}"
 
-    async def _create(self, pod: dict[str, Any]) -> None:
+    async def create(self, pod: dict[str, Any]) -> None:
+        """Create one of the measured pods."""
         self._created[pod["metadata"]["name"]] = monotonic_s()
-        await self._client.json("POST", PODS.path(NAMESPACE), body=pod, timeout_s=60)
+        await self.client.json("POST", PODS.path(NAMESPACE), body=pod, timeout_s=60)
 
-    async def _all_bound(self, count: int) -> Measured:
+    async def all_bound(self, count: int, *, since: float | None = None) -> Measured:
+        """Returns once so many pods have nodes. `since`: when the first of their objects was created, if that was no pod."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while len(self._bound) < count:
@@ -177,7 +182,8 @@ class Load:
         except TimeoutError:
             raise SystemExit(f"only {len(self._bound)} of {count} pods were bound within {PATIENCE_S:g} s") from None
         waits = sorted(bound - self._created[name] for name, bound in self._bound.items())
-        return Measured(count, max(self._bound.values()) - min(self._created.values()), waits)
+        first = min(self._created.values()) if since is None else since
+        return Measured(count, max(self._bound.values()) - first, waits)
 
     async def _on_pods(self, deltas: Sequence[Delta[Pod]]) -> None:
         now = monotonic_s()
@@ -220,7 +226,7 @@ def _pod(name: str, scheduler: str, cards: int, *, group: str = "", node: str = 
     }
 
 
-async def _all(make: Callable[[int], Awaitable[None]], numbers: Iterable[int]) -> None:
+async def in_parallel(make: Callable[[int], Awaitable[None]], numbers: Iterable[int]) -> None:
     """`make` for each, CONCURRENCY at a time, begun in order."""
     left = iter(numbers)
 
