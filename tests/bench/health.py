@@ -12,8 +12,10 @@ their publication; cordons and deletions that at which a watch shows them.
   go want the sick cards until the end, and the number of placements on the same cards and nodes before the verdict shows that they are placed there.
 - Evictions: RULES raise the limits of evictions and restrictions in ten minutes above all jobs that leave here, so that latency is measured. The second pod
   of a gang never runs on a node with a fault.
-- Reports come from a process of its own (`--agents`), which is stopped while the time to bind without reports is measured. The two are measured in turn,
-  without, with, with, without, of which the second is the one with the faults.
+- Reports come from a process of its own (`--agents`). While the time to bind without health is measured, it makes the same reports and stores them on another
+  broker: on machines of a cluster agents do not share the cores of the platform, so that their own cost is no part of the difference. The two are measured in
+  turn, without, with, with, without, of which the second is the one with the faults. The processor time of the platform's processes for each bound pod is
+  measured beside it, which does not depend on other load of the machine.
 """
 
 import argparse
@@ -36,7 +38,7 @@ from typing import Any, NoReturn
 from nats.aio.msg import Msg
 
 from hbox_agent.core.reports import Observation, Reports
-from hbox_common.bus import Access, Bus
+from hbox_common.bus import Access, Bus, EmbeddedServer
 from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.events import (
     BindDecided,
@@ -72,13 +74,14 @@ RULES = "{limits: {share: 0.5, new_share: 1.0}}"
 SETTINGS = {"HBOX_EVICTIONS_MOST": "100000"}
 #: Pods that come and go on the nodes with faults, so that their cards are wanted.
 SPACE, POOL, CHURN_PER_S, CHURN_RUN_S = "default", "hbox-bench-pool", 10.0, 1
-PATIENCE_S = 90.0
+PATIENCE_S, STOPPED_S = 90.0, 20.0
 #: What the process of the agents prints once it has reported for all nodes.
 REPORTED = "reported\n"
 #: What it reads.
 GO, STOP = b"go\n", b"stop\n"
 #: Limits in seconds, and of health-monitor in percent of a core and MiB.
 VERDICT_S, LOST_S, PLACED_S, CORDON_S, EVICTED_S = 2.0, 60.0, 0.05, 5.0, 3.0
+PLACING = ("scheduler-core", "quota-ledger", "binder", "job-controller", "topology-collector")
 TIMES_BIND, SHARE, MEMORY_MIB = 1.05, 10.0, 200.0
 
 
@@ -184,29 +187,26 @@ def _closes(verdict: Verdict, card: str) -> bool:
 
 
 class Agents:
-    """The agents of nodes without emulated hardware; those that report do so while `reporting` is set."""
+    """The agents of nodes without emulated hardware. They publish on `elsewhere` while not `reporting`."""
 
-    def __init__(self, bus: Bus, nodes: Sequence[str], folder: Path) -> None:
-        self._bus, self.reporting = bus, asyncio.Event()
-        self.reporting.set()
+    def __init__(self, bus: Bus, nodes: Sequence[str], folder: Path, elsewhere: Bus | None = None) -> None:
+        self._bus, self._elsewhere, self.reporting = bus, elsewhere or bus, True
         self.heartbeats, self.sent = False, 0  #: a heartbeat in place of each report; published so far
         self._nodes = [(Reports(NodeName(node), "boot-1", new_id()), _healthy(folder, node), node) for node in nodes]
 
     async def run(self) -> NoReturn:
         began, count = monotonic_s(), 0
         while True:
-            if not self.reporting.is_set():
-                await self.reporting.wait()
-                began = monotonic_s() - count * REPORT_S / len(self._nodes)
+            bus = self._bus if self.reporting else self._elsewhere
             reports, observed, node = self._nodes[count % len(self._nodes)]
             if self.heartbeats:
-                await self._bus.publish(reports.heartbeat(), NodeName(node))
+                await bus.publish(reports.heartbeat(), NodeName(node))
             else:
                 reports.restate()
                 reports.add(observed, now=wall_s())
                 due = reports.due(now=wall_s())
                 assert due is not None
-                await self._bus.publish(due, NodeName(node))
+                await bus.publish(due, NodeName(node))
                 reports.published()
             count += 1
             self.sent += 1
@@ -267,9 +267,9 @@ async def _agents(state: Path, nodes: Sequence[str]) -> AsyncIterator[asyncio.St
     """The process that reports for `nodes`, once it has reported for all of them; it stops until it reads GO."""
     words = (sys.executable, "-m", "tests.bench.health", "--agents", str(state))
     agents = await asyncio.create_subprocess_exec(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert agents.stdin is not None
+    assert agents.stdout is not None
     try:
-        assert agents.stdin is not None
-        assert agents.stdout is not None
         agents.stdin.write(json.dumps(nodes).encode() + b"\n")
         async with asyncio.timeout(PATIENCE_S):
             if await agents.stdout.readline() != REPORTED.encode():
@@ -277,29 +277,32 @@ async def _agents(state: Path, nodes: Sequence[str]) -> AsyncIterator[asyncio.St
         agents.stdin.write(STOP)
         yield agents.stdin
     finally:
-        with suppress(ProcessLookupError):
+        agents.stdin.close()  # at its end the agents stop their own broker
+        try:
+            async with asyncio.timeout(STOPPED_S):
+                await agents.wait()
+        except TimeoutError:
             agents.kill()
-        await agents.wait()
+            await agents.wait()
 
 
 async def _report_all(state: Path) -> None:
     running = json.loads((state / "platform.json").read_text())
     folder = state / "hardware"
     folder.mkdir()
-    async with Bus.connect(
-        running["nats_url"],
-        name="node-agent",
-        instance="bench",
-        access=Access(seed=seed_of(running, "node-agent")),
-        ensure=False,
-    ) as bus:
+    access = Access(seed=seed_of(running, "node-agent"))
+    async with (
+        Bus.connect(running["nats_url"], name="node-agent", instance="bench", access=access, ensure=False) as bus,
+        EmbeddedServer(state / "elsewhere") as other,
+        Bus.connect(other.url, name="node-agent", instance="bench") as elsewhere,
+    ):
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        agents = Agents(bus, json.loads(await reader.readline()), folder)
+        agents = Agents(bus, json.loads(await reader.readline()), folder, elsewhere)
         async with asyncio.TaskGroup() as tasks:
             reporting = tasks.create_task(agents.run())
             while word := await reader.readline():
-                (agents.reporting.set if word == GO else agents.reporting.clear)()
+                agents.reporting = word == GO
             reporting.cancel()
 
 
@@ -325,9 +328,14 @@ async def _main(state: Path) -> None:
         churn = tasks.create_task(_churn(client))
         count = min(int(PER_S * LOAD_S), 5 * COUNT)
 
+        used_by: list[dict[str, float]] = []  #: ms of a processor for each pod, by process
+
         async def measured() -> Measured:
             await load.clean()
-            return await load.rate(count, per_s=PER_S, scheduler="hbox")
+            before = {name: cpu_s(pid) for name, pid in pids.items()}
+            found = await load.rate(count, per_s=PER_S, scheduler="hbox")
+            used_by.append({name: 1000 * (cpu_s(pid) - before[name]) / count for name, pid in pids.items()})
+            return found
 
         await load.rate(COUNT, per_s=PER_S, scheduler="hbox")  # so that the first measurement starts nothing either
         others = [node_name(i) for i in range(COUNT) if node_name(i) not in watcher.nodes]
@@ -358,6 +366,7 @@ async def _main(state: Path) -> None:
     for name, quantile in (("p50", 0.5), ("p99", 0.99)):
         waits = [round(one.wait_ms(quantile)) for one in times]
         print(f"time to bind at {PER_S:g} pods/s, {name}, without, with faults, with, without reports: {waits} ms")
+    _print_processor(used_by)
     without, faulty, reporting, again = (one.wait_ms(0.5) for one in times)
     for what, mean in (("health", (faulty + reporting) / 2), ("reports alone", reporting)):
         ratio = 2 * mean / (without + again)
@@ -510,6 +519,19 @@ def _print_placements(watcher: Watcher, faults: Sequence[Injected]) -> None:
         report(f"{what} on the sick hardware before its verdict", before, what.split()[0], len(faults), least=True)
         report(f"{what} on it later than {1000 * PLACED_S:g} ms after the verdict", late, what.split()[0], 0, least=False)
         _print(f"verdict to the last of the {what}", last, PLACED_S)
+
+
+def _print_processor(used_by: Sequence[Mapping[str, float]]) -> None:
+    """Of the four measurements; the services that place pods do the same work in each of them."""
+    for name in sorted(used_by[0]):
+        print(
+            f"ms of a processor a pod, without, with faults, with, without reports: {name} {[round(one[name], 2) for one in used_by]}"
+        )
+    without, _, reporting, again = (sum(one[name] for name in PLACING if name in one) for one in used_by)
+    ratio = 2 * reporting / (without + again)
+    report(
+        f"processor time of {', '.join(PLACING)} with reports alone, of that without", ratio, "times", TIMES_BIND, least=False
+    )
 
 
 def _print(what: str, times: Sequence[float], limit_s: float) -> None:
