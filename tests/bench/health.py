@@ -13,9 +13,9 @@ their publication; cordons and deletions that at which a watch shows them.
 - Evictions: RULES raise the limits of evictions and restrictions in ten minutes above all jobs that leave here, so that latency is measured. The second pod
   of a gang never runs on a node with a fault.
 - Reports come from a process of its own (`--agents`). While the time to bind without health is measured, it makes the same reports and stores them on another
-  broker: on machines of a cluster agents do not share the cores of the platform, so that their own cost is no part of the difference. The two are measured in
+  broker: in a cluster, agents do not run on the cores of the platform, and the difference must not contain their cost. The two are measured in
   turn, without, with, with, without, of which the second is the one with the faults. The processor time of the platform's processes for each bound pod is
-  measured beside it, which does not depend on other load of the machine.
+  measured, too: it does not depend on other load of the machine.
 """
 
 import argparse

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
+from hbox_common.errors import Unavailable
 from hbox_common.events import (
     ClaimsAsked,
     ClaimsChanged,
     ClaimsPage,
     Event,
     HealthChanged,
+    HealthPolicyAsked,
+    HealthPolicyPage,
     HealthVerdict,
     NodeDecided,
     NodeStateChanged,
@@ -80,6 +83,11 @@ class HealthWorld:
         config = HealthSettings(nats_url=self.nats.url, **({"recover_after_s": 0.5} | stored | settings))
         service = asyncio.create_task(run(config, health))
         await until(lambda: health.ready or service.done())
+        while not service.done():  # a service is ready before it is subscribed to requests
+            with suppress(Unavailable):
+                await self.bus.ask(HealthPolicyAsked(asker="test"), HealthPolicyPage)
+                break
+            await asyncio.sleep(0.01)
         yield health
         service.cancel()
         with suppress(asyncio.CancelledError):

@@ -185,6 +185,15 @@ def test_without_any_report_on_ports_none_is_missing(box: Plain) -> None:
     assert not box.open()
 
 
+@pytest.mark.parametrize("entity", ["node", "gpu:GPU-1", "rail:", ""])
+def test_a_port_of_something_else_is_not_remembered(box: Plain, entity: str) -> None:
+    box.boots_with("b1")
+    box.fact(Check.PORTS, entity, "port", state="4: ACTIVE")
+    box.boots_with("b2")
+    box.after(60)
+    assert not box.open()
+
+
 def test_fewer_nvlinks_than_before_the_boot_are_found_without_a_profile(box: Plain) -> None:
     box.boots_with("b1", nvlinks_active=12)
     box.boots_with("b2", nvlinks_active=11)
@@ -209,6 +218,9 @@ def test_an_agent_that_lists_new_cards_without_end_fills_no_memory(box: Plain) -
             box.fact(Check.PORTS, f"rail:x{place}_{port}", "port", state="4: ACTIVE")
     parts = box.engine.dump().nodes["n0"].parts
     assert max(len(parts.cards), len(parts.links), len(parts.ports), len(parts.removed)) <= 128
+    for port in range(200):
+        box.fact(Check.PORTS, f"rail:y{port}", "port", state="4: ACTIVE")
+    assert len(box.engine.dump().nodes["n0"].counted.ports) <= 128
 
 
 def test_what_is_remembered_is_stored_once_and_not_with_each_report(box: Plain) -> None:

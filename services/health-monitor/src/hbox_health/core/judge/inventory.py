@@ -13,6 +13,7 @@ from .work import Site
 REQUIREMENTS = "hbox-requirements"
 #: Ports are counted one by one, within one reading; NVLinks are trained within seconds of the driver's start.
 COUNT_S = 20.0
+RAIL = "rail:"
 #: Cards and ports of one node that are remembered.
 MOST_PARTS = 128
 
@@ -35,11 +36,16 @@ def learn(node: NodeMemory, fact: Fact) -> bool:
             parts.links[uuid] = max(links, known[1])
             return (parts.cards[uuid], parts.links[uuid]) != known
         case Check.PORTS, _:
-            if value.get("missing") or fact.entity in parts.ports or len(parts.ports) >= MOST_PARTS:
+            if value.get("missing") or fact.entity in parts.ports or not is_port(fact) or len(parts.ports) >= MOST_PARTS:
                 return False
             parts.ports[fact.entity] = pci
             return True
     return False
+
+
+def is_port(fact: Fact) -> bool:
+    """Whether its entity is a port: an agent may state ports of anything, and a port that was stated once is missed later."""
+    return fact.entity.startswith(RAIL) and fact.entity != RAIL
 
 
 def _learn_cards(parts: Parts, fact: Fact) -> bool:

@@ -8,7 +8,7 @@ from .courses import NEW_NODE, course_of
 from .finding import Action, Blame, Finding, Scope, Severity
 from .happenings import Found
 from .intake import replace_source, take
-from .inventory import COUNT_S, accept_parts
+from .inventory import COUNT_S, MOST_PARTS, accept_parts, is_port
 from .memory import Counted, Expected, NodeMemory, Reason
 from .work import Site, code_of, key_of
 
@@ -36,7 +36,7 @@ def count(node: NodeMemory, fact: Fact, now: float) -> bool:
             changed = model != counted.model or (fact.entity, links) not in counted.links.items()
             counted.model, counted.links[fact.entity] = model, links
         case Check.PORTS, _:
-            changed = fact.entity not in counted.ports
+            changed = is_port(fact) and fact.entity not in counted.ports and len(counted.ports) < MOST_PARTS
             if changed:
                 counted.ports.append(fact.entity)
         case _:
