@@ -86,9 +86,11 @@ def value_of(hint: Any) -> st.SearchStrategy[Any]:
         return plain[hint]
     if isinstance(hint, NewType):
         return value_of(hint.__supertype__)
-    if get_origin(hint) is Annotated:  # numbers that have bounds
-        bounds = {type(one).__name__: one for one in hint.__metadata__[0].metadata}
-        return st.integers(bounds["Ge"].ge, bounds["Le"].le)
+    if get_origin(hint) is Annotated:
+        bounds = {type(one).__name__: one for one in getattr(hint.__metadata__[0], "metadata", ())}
+        return (
+            st.integers(bounds["Ge"].ge, bounds["Le"].le) if bounds else value_of(hint.__origin__)
+        )  # else: with a reader of its own
     arguments = get_args(hint)
     match get_origin(hint):
         case types.UnionType:

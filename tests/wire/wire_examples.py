@@ -108,6 +108,7 @@ from hbox_common.events import (
     WaitsAttributed,
     encode,
 )
+from hbox_common.health.gatejob import GateJob, JobOutcome
 from hbox_common.health.report import Check, Fact
 from hbox_common.model import (
     Card,
@@ -195,7 +196,6 @@ from hbox_common.model import (
 )
 from hbox_common.model.consolidation import MoveTerms
 from hbox_common.model.devices import Ask, CardTraits, NearAdapters, PathKind, PodDevices, Profile
-from hbox_common.model.gatejob import GateJob, JobOutcome
 from hbox_common.model.healthorder import Exemption, HealthOrder, OrderVerb
 from hbox_common.model.incident import GateStep, Incident, IncidentState, StepResult
 from hbox_common.model.numa import NumaPolicy, NumaScope

@@ -8,9 +8,9 @@ from hbox_binder.adapters import gatejobs
 from hbox_common.bus import Bus
 from hbox_common.errors import NotFound
 from hbox_common.events import GateJobObserved, GateJobsDecided
+from hbox_common.health.gatejob import GateJob, JobOutcome, manifest_of
 from hbox_common.kube import JOBS, MERGE_PATCH
 from hbox_common.model import NodeName
-from hbox_common.model.gatejob import GateJob, JobOutcome, manifest_of
 from hbox_sandbox.api.faults import Rule
 
 from ... import owners

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model.gatejob import KEPT_S, MOST_BYTES, GateJob, deadline_of, manifest_of, rendered
+from hbox_common.health.gatejob import KEPT_S, MOST_BYTES, GateJob, deadline_of, manifest_of, rendered
 
 YAML = """
 apiVersion: batch/v1

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from pydantic import TypeAdapter
 
+from hbox_common.health.gatejob import GateJob, JobOutcome
 from hbox_common.model import IncidentState, StepResult
-from hbox_common.model.gatejob import GateJob, JobOutcome
 from hbox_common.model.remedy import REPAIRS, Outcome, Verb
 from hbox_health.core.judge.courses import Policies
 from hbox_health.core.judge.gate import LATE_S, UNAVAILABLE_S, gate_jobs

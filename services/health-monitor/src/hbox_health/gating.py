@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 
 from hbox_common.bus import Delivery
 from hbox_common.events import GateJobObserved, GateJobsDecided, token_of
+from hbox_common.health.gatejob import JobOutcome
 from hbox_common.model import NodeName
 from hbox_common.model.bounds import sanitized
-from hbox_common.model.gatejob import JobOutcome
 
 from . import metrics
 from .adapters.outbox import Outbox

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import PolicyValue
-from hbox_common.model.gatejob import manifest_of
+from hbox_common.health.gatejob import manifest_of
 
 from .core.judge.courses import Policies
 from .core.judge.policyfile import parse_policies, values_of

@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import WrapValidator
 
+from hbox_common.health.gatejob import GateJob, JobOutcome
 from hbox_common.health.report import Fact
 from hbox_common.model import CardId, JobId, NodeName
-from hbox_common.model.gatejob import GateJob, JobOutcome
 from hbox_common.model.incident import Incident
 from hbox_common.model.remedy import Decision, Outcome
 from hbox_common.model.sickhardware import SickPolicy

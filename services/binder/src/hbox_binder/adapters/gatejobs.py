@@ -26,10 +26,10 @@ from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import wall_s
 from hbox_common.errors import Conflict, HBoxError, InvalidRequest, NotFound, Unavailable
 from hbox_common.events import GateJobObserved, GateJobsDecided
+from hbox_common.health.gatejob import GateJob, JobOutcome, rendered
 from hbox_common.kube import JOBS, KubeClient
 from hbox_common.model import NodeName
 from hbox_common.model.bounds import sanitized
-from hbox_common.model.gatejob import GateJob, JobOutcome, rendered
 
 from .. import metrics
 from ..core import LONGEST_MESSAGE

@@ -52,7 +52,7 @@ class State(StrEnum):
 
 
 class EventProcess:
-    """Call `advance` at least every second, and whenever `on_line` was called. library: folder of libnvidia-ml.so.1, if the loader does not find it."""
+    """Call `advance` at least every second, and whenever `on_line` was called. library: folder of NVML's library, if the loader does not find it."""
 
     def __init__(self, *, library: Path | None, start_s: float, on_line: Callable[[], None]) -> None:
         self._library, self._start_s, self._on_line = library, start_s, on_line

@@ -16,8 +16,8 @@ A refusal is no evidence about the hardware: the step waits, `held_by` names it,
 `attempted`, and its number names its decision, so that no result counts for a later attempt.
 """
 
+from hbox_common.health.gatejob import GateJob, JobOutcome, deadline_of
 from hbox_common.model import IncidentState, StepResult
-from hbox_common.model.gatejob import GateJob, JobOutcome, deadline_of
 from hbox_common.model.remedy import Outcome, Verb
 
 from .courses import MAINTENANCE, NEW_NODE, Policies

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
+from hbox_common.health.gatejob import JobOutcome
 from hbox_common.health.report import Fact
 from hbox_common.model import Incident, NodeName
-from hbox_common.model.gatejob import JobOutcome
 from hbox_common.model.healthorder import Exemption
 from hbox_common.model.remedy import Decision, Outcome, Verb
 

@@ -13,9 +13,8 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model.devices import VENDORS
 from hbox_common.yamltext import content_of
-
-from .devices import VENDORS
 
 Json: TypeAlias = dict[str, Any]
 
