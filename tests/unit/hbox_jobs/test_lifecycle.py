@@ -18,9 +18,9 @@ PHASES = {"p": JobPhase.PENDING, "w": JobPhase.WAITING, "b": JobPhase.BOUND, "r"
           "s": JobPhase.SUCCEEDED, "f": JobPhase.FAILED, "e": JobPhase.EVICTED, "d": JobPhase.DELETED}  # fmt: skip
 
 
-def entered(letter: str) -> Entered:
+def entered(letter: str, at: float = WALL) -> Entered:
     changed = JobPhaseChanged(
-        job=JobId("j"), namespace="ml", name="train", queue=QueueName("q"), phase=PHASES[letter], members=1, bound=1, at=WALL
+        job=JobId("j"), namespace="ml", name="train", queue=QueueName("q"), phase=PHASES[letter], members=1, bound=1, at=at
     )
     return Entered(changed, ((NodeName("n1"), (GPU,)),))
 
@@ -29,8 +29,9 @@ def ids(events: list[CloudEvent]) -> str:
     return " ".join(event.id.removeprefix("j.") for event in events)
 
 
-def follow(letters: str, stage: Stage) -> list[CloudEvent]:
-    return [event for letter in letters for event in stage.follow(entered(letter))]
+def follow(letters: str, stage: Stage, *, first: int = 0) -> list[CloudEvent]:
+    """One phase a second; the first one `first` seconds after WALL."""
+    return [event for place, letter in enumerate(letters, first) for event in stage.follow(entered(letter, WALL + place))]
 
 
 @pytest.mark.parametrize(
@@ -55,15 +56,16 @@ def test_each_attempt_is_placed_started_and_finished_once(phases: str, published
 
 @pytest.mark.parametrize("phases", ["pbrsd", "brepbrs", "pd", "rd", "brspbrd"])
 def test_a_process_that_continues_repeats_the_ids_of_its_predecessor_and_omits_no_event(phases: str) -> None:
-    """Killed in any phase, with all or all but the last of its events stored. Phases of a job are published in order; the successor sees the present one."""
+    """Killed in any phase, with all or all but the last of its events stored, and the phase or not. Phases of a job are published in order; the successor sees
+    the present one."""
     whole = ids(follow(phases, Stage()))
     for end in range(1, len(phases) + 1):
         before = follow(phases[:end], Stage())
         own = len(before) - len(follow(phases[: end - 1], Stage()))
-        for stored in {len(before), len(before) - min(own, 1)}:
+        for stored, phase_at in {(len(before), end - 1), (len(before), end - 2), (len(before) - min(own, 1), end - 2)}:
             last = {type(event): event for event in before[:stored]}
-            phase = PHASES[phases[end - 1]] if stored == len(before) else PHASES[phases[end - 2]] if end > 1 else None
-            after = follow(phases[end - 1 :], Stage.after(last.values(), phase))
+            phase = PHASES[phases[phase_at]] if phase_at >= 0 else None
+            after = follow(phases[end - 1 :], Stage.after(last.values(), phase, at=WALL + phase_at), first=end - 1)
             published = [*before[:stored], *(one for one in after if one.id not in {old.id for old in before[:stored]})]
             assert ids(published) == whole, (phases, end, stored)
 

@@ -97,14 +97,12 @@ class PhasePublisher:
     async def _look_up(self, phases: Sequence[Entered], published: dict[JobId, JobPhase], stages: dict[JobId, Stage]) -> None:
         """Add what an earlier process published about these jobs: the last phase, and the stage that follows from the last public events."""
         subjects = [JobPhaseChanged.filter(None, phase.queue, phase.job) for phase in phases]
-        published.update(
-            (event.job, event.phase)
-            for event in await self._last(JobPhaseChanged, subjects)
-            if isinstance(event, JobPhaseChanged)
-        )
+        last = {event.job: event for event in await self._last(JobPhaseChanged, subjects) if isinstance(event, JobPhaseChanged)}
+        published.update((job, event.phase) for job, event in last.items())
         events = await self._lifecycle_events([(phase.queue, phase.job) for phase in phases])
         for phase in phases:
-            stages[phase.job] = Stage.after(events.get(phase.job, ()), published.get(phase.job))
+            at = last[phase.job].at if phase.job in last else 0.0
+            stages[phase.job] = Stage.after(events.get(phase.job, ()), published.get(phase.job), at=at)
 
     async def _lifecycle_events(self, keys: Sequence[tuple[str, str]]) -> dict[JobId, list[CloudEvent]]:
         """The last public events of each type, of jobs by queue and job."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
+from math import inf
 from typing import Any
 
 from hbox_common.events import (
@@ -72,6 +73,10 @@ class Entered:
 LIFECYCLE = (JobPlaced, JobStarted, JobFinished, JobRejected)
 
 
+#: Times of events are cut to it.
+_MILLISECOND = 0.001
+
+
 class Reached(IntEnum):
     """What the newest attempt has reached."""
 
@@ -95,10 +100,12 @@ class Stage:
     known: bool = False  #: a phase was published
     placed_at: float = 0.0  #: of the newest attempt that was placed, in seconds since the epoch
     started_at: float = 0.0  #: likewise
+    finished_at: float = 0.0  #: of the last attempt that was reported as finished
 
     @classmethod
-    def after(cls, events: Iterable[CloudEvent], phase: JobPhase | None) -> "Stage":
-        """What an earlier process published: the last event of each type, and the last phase."""
+    def after(cls, events: Iterable[CloudEvent], phase: JobPhase | None, *, at: float = inf) -> "Stage":
+        """What an earlier process published: the last event of each type, and the last phase, entered `at` seconds since the epoch. A process may be killed
+        between the events of a phase and the phase: one that is older than the events does not end their attempt."""
         stage = cls(known=phase is not None)
         for event in events:
             match event:
@@ -109,13 +116,17 @@ class Stage:
                     stage._raise(event.data.attempt, Reached.STARTED)
                     stage.started_at = _seconds(event)
                 case JobFinished():
-                    stage.finished = event.data.attempt
+                    stage.finished, stage.finished_at = event.data.attempt, _seconds(event)
                     stage._raise(event.data.attempt, Reached.FINISHED)
                 case JobRejected():
                     stage.rejected = event.data.code
-        if phase in (JobPhase.PENDING, JobPhase.WAITING, JobPhase.EVICTED):
+        if phase in (JobPhase.PENDING, JobPhase.WAITING, JobPhase.EVICTED) and at > stage._last_at + _MILLISECOND:
             stage.reached = Reached.NOTHING
         return stage
+
+    @property
+    def _last_at(self) -> float:
+        return max(self.placed_at, self.started_at, self.finished_at)
 
     def _raise(self, attempt: int, reached: Reached) -> None:
         self.attempt, self.reached = max((self.attempt, self.reached), (attempt, reached))
