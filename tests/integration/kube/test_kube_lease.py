@@ -301,13 +301,16 @@ async def test_what_the_body_raises_comes_out_as_it_is_and_the_lease_is_released
 
 
 async def test_a_cancelled_holder_releases(client: KubeClient, book: LeaseBook) -> None:
+    held = asyncio.Event()
+
     async def hold() -> None:
         async with lease(client, "a").hold():
+            held.set()
             await asyncio.Event().wait()
 
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(hold())
-        await until(lambda: book.version >= 1)
+        await held.wait()
         task.cancel()
     assert book.grants[-1] == (1, "")
 
