@@ -489,8 +489,8 @@ class JobController:
 
     async def _watch_rollouts(self) -> NoReturn:
         while True:
-            self.feedback.rollouts(monotonic_s())
-            self._behind.set()
+            if self.feedback.rollouts(monotonic_s()):
+                self._behind.set()
             await asyncio.sleep(ROLLOUTS_S)
 
     async def _watch_health(self) -> None:

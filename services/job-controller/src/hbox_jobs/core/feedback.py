@@ -254,13 +254,15 @@ class Feedback:
                 write = EventWrite(Kind.POD, pod.uid, pod.namespace, pod.name, DEVICE_ERROR, message, seen.job)
                 self._successes.put(f"{pod.uid}/{DEVICE_ERROR}", write, now, pod.namespace)
 
-    def rollouts(self, now: float) -> None:
-        """Queue an Event of each owner whose rollout cannot continue."""
-        for stuck in self._jobs.surges.step(now):
+    def rollouts(self, now: float) -> bool:
+        """Queue an Event of each owner whose rollout cannot continue. Returns whether there is one."""
+        found = self._jobs.surges.step(now)
+        for stuck in found:
             ref, namespace = stuck.rollout.ref, stuck.rollout.namespace
             note = stuck.message[:MAX_NOTE]
             write = EventWrite(ref.kind, ref.uid, namespace, ref.name, ROLLOUT_WAITS, note, JobId(ref.uid), ref.api_version)
             self._successes.put(f"{ref.uid}/{ROLLOUT_WAITS}", write, now, namespace)
+        return bool(found)
 
     def settled(self, record: Record, now: float) -> None:
         """A job was computed again, or its reason to wait changed."""

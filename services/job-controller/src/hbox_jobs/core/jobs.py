@@ -539,8 +539,10 @@ class Jobs:
 
     def _extra_settled(self, record: Record) -> bool:
         """Set why the job of an extra pod waits. Returns False if its owner has to be read first: it may declare more pods by now."""
-        member = next((pod.member for pod in record.pods.values() if pod.member is not None and pod.member.extra_of), None)
-        if member is None or member.gang is None or record.gang:
+        member = None
+        if record.by_owners and not record.gang:
+            member = next((pod.member for pod in record.pods.values() if pod.member is not None and pod.member.extra_of), None)
+        if member is None or member.gang is None:
             record.extra = ""
             if not record.owned:
                 self._set_owner(record, "")
@@ -970,7 +972,8 @@ class Jobs:
             job = self._settle(record, withdrawn, wall, now)
             if record.job is not None or key not in self._records:  # else its PodGroup is to be read first
                 self._computed(key)
-                self.successions.computed(record.pods)
+                if record.by_owners:
+                    self.successions.computed(record.pods)
             if job is not None:
                 pending.append(job)
                 pods += sum(len(task.pods) for task in job.tasks)
