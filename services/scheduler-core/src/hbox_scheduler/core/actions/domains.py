@@ -128,14 +128,16 @@ class Domains:
         constraint = constraint_of(self._tree, gang)
         if constraint is None or not constraint.met_by_one_node or any(policy.topology for policy in gang.sub_gang_policies):
             return False
+        fits = self._tree.loose()
+        if held := {member.row for member in gang.members if member.status in HOLDING}:
+            fits &= np.isin(np.arange(len(fits)), list(held)) if len(held) == 1 else False
+        if not fits.any():
+            return False
         members = [member for members in wanted.values() for member in members]
         kinds = self._allocator.kinds(members)
         rooms = [self._allocator.capacities(kind[0], gang, when).room for kind in kinds]
-        fits = self._tree.loose()
         for room, kind in zip(rooms, kinds, strict=True):
             fits &= room[: len(fits)] >= len(kind)
-        if held := {member.row for member in gang.members if member.status in HOLDING}:
-            fits &= np.isin(np.arange(len(fits)), list(held)) if len(held) == 1 else False
         rows = np.flatnonzero(fits)
         for row in rows[np.argsort(rooms[0][rows], kind="stable")][:_COMPARED].tolist():
             mask = np.zeros(self._tree.rows, dtype=np.bool_)
