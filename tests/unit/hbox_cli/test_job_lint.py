@@ -213,8 +213,8 @@ def test_defaults_of_a_file_are_checked_and_printed(tmp_path: Path) -> None:
     file = tmp_path / "defaults.yaml"
     file.write_text("defaultsFor: [pytorchjobs.kubeflow.org]\ndefaults: {queue: training, minimum: 2}\n")
     assert "defaults for pytorchjobs.kubeflow.org are valid" in hbox("kinds", "check", str(file))[1]
-    assert "defaults:\n  queue: training\n  minimum: 2\n" in hbox("kinds", "show", "PyTorchJob", "--with", str(file))[1]
-    assert "defaults:" not in hbox("kinds", "show", "TFJob", "--with", str(file))[1]
+    assert "defaults:\n  queue: training\n  minimum: 2\n" in hbox("kinds", "show", "PyTorchJob", "--kinds", str(file))[1]
+    assert "defaults:" not in hbox("kinds", "show", "TFJob", "--kinds", str(file))[1]
     path = manifest(tmp_path, "PyTorchJob", "kubeflow.org/v1", {"pytorchReplicaSpecs": REPLICAS})
     _, out, _ = hbox("job", "lint", path, "--kinds", str(file))
     assert "minimum     2 of 4 pods" in out

@@ -10,6 +10,7 @@ from hbox_common.errors import InvalidRequest
 from ..context import Context, command_options
 from ..exits import Faulty
 from ..output import put
+from .kinds import further_kinds
 
 
 @click.group("job")
@@ -19,13 +20,7 @@ def command() -> None:
 
 @command.command("lint")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--kinds",
-    "more",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="File of HBOX_KINDS_DIR, or the folder: further kinds and defaults.",
-)
+@further_kinds
 @command_options
 def lint(ctx: Context, paths: tuple[Path, ...], more: tuple[Path, ...]) -> None:
     """Print the gangs that the workloads in PATH make: minimum, sub-groups, queue, class, and the field that decides each. PATH is a file of

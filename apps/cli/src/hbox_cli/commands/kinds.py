@@ -22,6 +22,14 @@ COLUMNS = (
 )
 PACKAGE = "hbox_common.workloads"
 
+further_kinds = click.option(
+    "--kinds",
+    "more",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="File of HBOX_KINDS_DIR, or the folder: further kinds and defaults.",
+)
+
 
 @click.group("kinds")
 def command() -> None:
@@ -42,13 +50,7 @@ def ls(ctx: Context) -> None:
 
 @command.command("show")
 @click.argument("kind")
-@click.option(
-    "--with",
-    "more",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="File of HBOX_KINDS_DIR, or the folder: print its defaults for KIND, too.",
-)
+@further_kinds
 @command_options
 def show(ctx: Context, kind: str, more: tuple[Path, ...]) -> None:
     """Print the file of the built-in KIND, as an example for a kind of your own. KIND may be its plural, with its group if several have the name.
@@ -56,7 +58,7 @@ def show(ctx: Context, kind: str, more: tuple[Path, ...]) -> None:
     \b
     hbox kinds show PyTorchJob
     hbox kinds show podgroups.scheduling.k8s.io
-    hbox kinds show PyTorchJob --with defaults.yaml
+    hbox kinds show PyTorchJob --kinds defaults.yaml
     """
     found = [(text, form) for text, form in _files() if kind.lower() in _names(form)]
     if not found:

@@ -34,7 +34,7 @@ _DEFAULTS = """\
 ## Defaults
 
 Values of the field `defaults`. They count after all that workloads, pods and namespaces set, and before the queue `default`. A file of `HBOX_KINDS_DIR` may
-also hold documents that set them for other kinds, built-in ones among them; of several the last one counts. `hbox kinds show KIND --with PATH` prints them.
+also hold documents that set them for other kinds, built-in ones among them; of several the last one counts. `hbox kinds show KIND --kinds PATH` prints them.
 """
 
 
