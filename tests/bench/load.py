@@ -142,9 +142,9 @@ class Load:
         )
 
     async def create_and_bind(self, count: int, *, nodes: int) -> Measured:
-        """So many pods of one card that nobody schedules; when all are created they are bound to one node after the other."""
+        """So many pods of one card that no scheduler takes; when all are created they are bound to one node after the other."""
         prefix = self.begin()
-        await in_parallel(lambda i: self.create(_pod(f"{prefix}-{i}", "nobody", 1)), range(count))
+        await in_parallel(lambda i: self.create(_pod(f"{prefix}-{i}", "no-scheduler", 1)), range(count))
         await in_parallel(lambda i: bind_pod(self.client, f"{prefix}-{i}", node_name(i % nodes)), range(count))
         return await self.all_bound(count)
 

@@ -111,7 +111,7 @@ class Release:
         self.kubectl("patch", "job", job, "--subresource=status", "--type=merge", "-p", json.dumps({"status": DONE}))
 
     def do(self, verb: str, *words: str, good: bool = True) -> str:
-        """Helm does that, and its hooks end well: `BEFORE`, and where Helm changed the release, `AFTER`. Returns what it says."""
+        """Run Helm, and report its hook Jobs as complete: `BEFORE` and, if Helm changes the release, `AFTER`. Returns the output."""
         with self.begun(verb, *words) as process:
             self.end_hook(BEFORE)
             until(lambda: process.poll() is not None or self.hook(AFTER))

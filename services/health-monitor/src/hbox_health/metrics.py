@@ -59,7 +59,9 @@ CLOCK_WRONG = counter(
     "health_detect_unmeasured", "Confirmed incidents whose agent's clock is in the future, or over a day behind", ["kind"]
 )
 LOST_HOURS = counter(
-    "health_card_hours_lost", "Card-hours that incidents kept out of use while health-monitor ran", ["kind", "blame"]
+    "health_card_hours_lost",
+    "Hours of cards that were out of use because of an incident, while health-monitor was running",
+    ["kind", "blame"],
 )
 
 RULES_VALID = gauge(
