@@ -63,8 +63,33 @@ def test_what_is_no_whole_document_is_no_result(output: str) -> None:
     assert (found.passed, found.failures) == (0, ())
 
 
-def test_an_unknown_status_passes_nothing() -> None:
-    assert diagnosis(document(a_test("memory", "Marvellous"))) == Diagnosis(0)
+@pytest.mark.parametrize(
+    "unread",
+    [
+        a_test("memory", "Marvellous"),
+        {"name": "memory", "results": [{"entity_id": 0}]},
+        {"name": "memory", "results": {"status": "Pass"}},
+        {"name": "memory", "test_summary": {"status": 1}},
+    ],
+)
+def test_an_unknown_result_beside_good_ones_is_no_result(unread: dict[str, Any]) -> None:
+    found = diagnosis(document(a_test("pcie", "Pass"), unread))
+    assert "memory has the unknown result" in found.error
+    assert (found.passed, found.failures) == (0, ())
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        a_test("memory", "Failure"),
+        a_test("memory", "FAIL: ECC"),
+        {"name": "memory", "results": [{"status": "Pass"}], "test_summary": {"status": "Fail"}},
+        {"name": "memory", "results": [{"status": "Skip"}], "test_summary": {"status": "Fail"}},
+    ],
+)
+def test_a_failure_counts_in_any_form(failed: dict[str, Any]) -> None:
+    [failure] = diagnosis(document(a_test("pcie", "Pass"), failed)).failures
+    assert failure.startswith("memory")
 
 
 def test_failures_are_bounded_and_without_control_characters() -> None:

@@ -10,7 +10,8 @@ from hbox_common.model.bounds import sanitized
 
 #: Failed tests that are kept, and bytes of each. Results that are read: a node with 16 cards has fewer than a thousand.
 MOST_FAILURES, FAILURE_BYTES, MOST_RESULTS = 16, 200, 4096
-_PASSED, _FAILED, _WARNED = ("pass", "passed", "ok"), ("fail", "failed", "error"), ("warn", "warning")
+_PASSED, _FAILED, _WARNED = ("pass", "passed", "ok"), ("fail", "failed", "failure", "error"), ("warn", "warning")
+_SKIPPED = ("skip", "skipped", "not run", "notrun", "n/a")
 _ROW = re.compile(r"^\|\s*(\d*)\s*\|\s*(.*?)\s*\|\s*$")
 _UUID = re.compile(r"Device UUID:\s*(\S+)")
 
@@ -44,16 +45,20 @@ def diagnosis(output: str) -> Diagnosis:
         document = None
     roots = [root for root in (document or {}).values() if isinstance(root, dict)] if isinstance(document, dict) else []
     failures: dict[str, None] = {}
-    passed = 0
+    passed, unknown = 0, ""
     for read, (name, result) in enumerate(_results(roots)):
         if read >= MOST_RESULTS:
             return Diagnosis(error=f"more than {MOST_RESULTS} results")
-        status = str(result.get("status", "")).strip().lower()
+        status = _status(result)
         if status in _FAILED:
             failures[sanitized(f"{name}{_card(result)}{_text(result)}", FAILURE_BYTES)] = None
+        elif status not in (*_PASSED, *_WARNED, *_SKIPPED):
+            unknown = unknown or sanitized(f"{name} has the unknown result {status!r}", FAILURE_BYTES)
         passed += status in (*_PASSED, *_WARNED)
     if failures:
         return Diagnosis(passed, tuple(failures)[:MOST_FAILURES])
+    if unknown:
+        return Diagnosis(error=unknown)
     errors = [str(root[key]) for root in roots for key in ("runtime_error", "Error", "error") if root.get(key)]
     if errors or not roots:
         last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no output")
@@ -62,14 +67,24 @@ def diagnosis(output: str) -> Diagnosis:
 
 
 def _results(roots: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Results with the names of their tests. A summary counts as a result: it may be all that a test has."""
+    """Results with the names of their tests. A summary is one if a test has no other, or if it alone says that the test failed. Results that are no list are
+    one without a status."""
     for root in roots:
         for category in _dicts(root.get("test_categories")):
             for test in _dicts(category.get("tests")):
                 name = str(test.get("name", "unnamed test"))
-                yield from ((name, result) for result in _dicts(test.get("results")))
-                if isinstance(summary := test.get("test_summary"), dict) and not _dicts(test.get("results")):
+                written = test.get("results") or []
+                found: list[dict[str, Any]] = _dicts(written) if isinstance(written, list) else [{}]
+                yield from ((name, result) for result in found)
+                summary = test.get("test_summary")
+                failed = isinstance(summary, dict) and _status(summary) in _FAILED
+                if isinstance(summary, dict) and (not found or (failed and all(_status(one) not in _FAILED for one in found))):
                     yield name, summary
+
+
+def _status(result: dict[str, Any]) -> str:
+    """Without the text that may follow it, as in `Fail: memory`."""
+    return str(result.get("status", "")).partition(":")[0].strip().lower()
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
