@@ -1,5 +1,6 @@
 """Jobs of health-monitor's checks: created once on the node, followed to their end, deleted when withdrawn. The test plays Kubernetes' Job controller."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hbox_binder.adapters import gatejobs
 from hbox_common.bus import Bus
 from hbox_common.errors import NotFound
 from hbox_common.events import GateJobObserved, GateJobsDecided
-from hbox_common.health.gatejob import GateJob, JobOutcome, manifest_of
+from hbox_common.health.gatejob import GateJob, JobOutcome, manifest_of, rendered
 from hbox_common.kube import JOBS, MERGE_PATCH
 from hbox_common.model import NodeName
 from hbox_sandbox.api.faults import Rule
@@ -54,6 +55,13 @@ async def the_job(world: BinderWorld, job: GateJob) -> dict[str, Any] | None:
     return found
 
 
+async def ready(world: BinderWorld, job: GateJob) -> None:
+    """Its container runs, and the binder sees that."""
+    path = JOBS.path(SPACE, job.name, "status")
+    await world.client.json("PATCH", path, body={"status": {"active": 1, "ready": 1}}, content_type=MERGE_PATCH)
+    await asyncio.sleep(10 * gatejobs.READ_S)
+
+
 async def end(world: BinderWorld, job: GateJob, condition: str, reason: str = "") -> None:
     status = {"conditions": [{"type": condition, "status": "True", "reason": reason}]}
     path = JOBS.path(SPACE, job.name, "status")
@@ -92,8 +100,18 @@ async def test_a_failed_job_is_published_with_its_reason(world: BinderWorld) -> 
     async with world.binder(gate_namespace=SPACE):
         await decide(world, a_job())
         await outcome(world, a_job(), JobOutcome.STARTED)
+        await ready(world, a_job())
         await end(world, a_job(), "Failed", "DeadlineExceeded")
         assert (await outcome(world, a_job(), JobOutcome.FAILED)).message == "DeadlineExceeded"
+
+
+async def test_a_job_whose_pod_never_ran_states_nothing_about_the_hardware(world: BinderWorld) -> None:
+    """As with an image that cannot be pulled."""
+    async with world.binder(gate_namespace=SPACE):
+        await decide(world, a_job())
+        await outcome(world, a_job(), JobOutcome.STARTED)
+        await end(world, a_job(), "Failed", "DeadlineExceeded")
+        assert "did not run before the deadline" in (await outcome(world, a_job(), JobOutcome.REFUSED)).message
 
 
 async def test_a_restarted_binder_creates_no_second_job_and_publishes_what_ended_meanwhile(world: BinderWorld) -> None:
@@ -124,12 +142,12 @@ async def test_a_withdrawn_job_is_deleted_while_it_runs(world: BinderWorld) -> N
     assert [one.outcome for one in await observed(world, a_job())] == [JobOutcome.STARTED]
 
 
-async def test_a_job_that_is_deleted_by_hand_has_failed(world: BinderWorld) -> None:
+async def test_a_job_that_is_deleted_by_hand_states_nothing_about_the_hardware(world: BinderWorld) -> None:
     async with world.binder(gate_namespace=SPACE):
         await decide(world, a_job())
         await outcome(world, a_job(), JobOutcome.STARTED)
         await world.client.json("DELETE", JOBS.path(SPACE, a_job().name))
-        assert (await outcome(world, a_job(), JobOutcome.FAILED)).message == "the Job was deleted"
+        assert (await outcome(world, a_job(), JobOutcome.REFUSED)).message == "the Job was deleted"
 
 
 async def test_without_a_namespace_or_the_right_nothing_is_created_and_the_reason_is_published(world: BinderWorld) -> None:
@@ -143,16 +161,20 @@ async def test_without_a_namespace_or_the_right_nothing_is_created_and_the_reaso
     assert await the_job(world, a_job(2)) is None
 
 
-async def test_a_job_of_another_owner_under_the_name_decides_nothing(world: BinderWorld) -> None:
-    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": a_job().name, "namespace": SPACE}}
-    body |= {
-        "spec": {"template": {"spec": {"nodeName": "n2"}}},
-        "status": {"conditions": [{"type": "Complete", "status": "True"}]},
-    }
+@pytest.mark.parametrize("difference", ["node", "incident", "program", "all"])
+async def test_a_job_of_another_owner_under_the_name_decides_nothing(world: BinderWorld, difference: str) -> None:
+    body = rendered(a_job(), node="n2" if difference == "node" else NODE, namespace=SPACE)
+    if difference == "incident":
+        body["metadata"]["annotations"]["hbox.io/incident"] = "another"
+    elif difference == "program":
+        body["spec"]["template"]["spec"]["containers"][0]["command"] = ["true"]
+    elif difference == "all":
+        del body["metadata"]["annotations"], body["spec"]["template"]["spec"]["containers"]
+    body["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     await world.client.json("POST", JOBS.path(SPACE), body=body)
     async with world.binder(gate_namespace=SPACE):
         await decide(world, a_job())
-        assert "none of this node" in (await outcome(world, a_job(), JobOutcome.REFUSED)).message
+        assert "not the one that was decided" in (await outcome(world, a_job(), JobOutcome.REFUSED)).message
 
 
 async def test_an_api_server_that_does_not_answer_is_no_result(world: BinderWorld) -> None:

@@ -1,7 +1,7 @@
 """The operator's Job of the validation gate: health-monitor decides that it has to run on a node, the binder creates it and publishes how it ended.
 
-The manifest is untrusted text of a file: `manifest_of` checks it where it is read, and `rendered` sets what HBox decides where the Job is created. A Job runs
-once for each decision: its name follows from the decision's id, so that a second creation is refused by the API server.
+The manifest is untrusted text of a file: `manifest_of` checks it where it is read, and `rendered` sets what HBox decides where the Job is created. The name of
+a Job follows from the decision's id, so that the API server refuses a second one of it as long as the first one exists.
 """
 
 import hashlib
@@ -79,9 +79,12 @@ def manifest_of(text: str | bytes) -> str:
     for number, container in enumerate(containers):
         if not isinstance(container, dict) or not isinstance(container.get("image"), str) or not container["image"]:
             raise InvalidRequest(f"spec.template.spec.containers[{number}]: an image is expected")
-    for container in (*containers, *(pod.get("initContainers") or ())):
+    first = pod.get("initContainers") or []
+    if not isinstance(first, list):
+        raise InvalidRequest("spec.template.spec.initContainers: a list is expected")
+    for container in (*containers, *first):
         if not isinstance(container, dict) or not isinstance(container.get("env") or [], list):
-            raise InvalidRequest("spec.template.spec: containers and their env are lists")
+            raise InvalidRequest("spec.template.spec: containers are mappings, and their env is a list")
     try:
         written = json.dumps(manifest, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as e:

@@ -51,6 +51,7 @@ class GateJobs:
         self._wanted: dict[Key, GateJob] = {}
         self._started: set[Key] = set()
         self._ended: set[Key] = set()
+        self._ran: set[Key] = set()  #: started ones whose pod was seen ready
         self._withdrawn: dict[Key, GateJob] = {}
         self._wake = asyncio.Event()
 
@@ -82,6 +83,7 @@ class GateJobs:
                 if key in self._wanted or await self._deleted(job):
                     self._withdrawn.pop(key, None)
                     self._started.discard(key)
+                    self._ran.discard(key)
             for key, job in list(self._wanted.items()):
                 if key in self._ended or key not in self._wanted:
                     continue
@@ -100,25 +102,32 @@ class GateJobs:
             await self._publish(key, job, JobOutcome.REFUSED, "the binder has no namespace for Jobs: set gate_namespace")
             return
         try:
-            found = await self._find_or_create(key, job)
+            wanted = rendered(job, node=key[0], namespace=self._namespace)
+            found = await self._find_or_create(key, job, wanted)
         except Conflict as e:
             raise Unavailable(str(e)) from e
         except InvalidRequest as e:
             await self._publish(key, job, JobOutcome.REFUSED, e.message)
             return
         if found is None:
-            await self._publish(key, job, JobOutcome.FAILED, "the Job was deleted")
+            await self._publish(key, job, JobOutcome.REFUSED, "the Job was deleted")
             return
-        if _node_of(found) != key[0]:
-            await self._publish(key, job, JobOutcome.REFUSED, f"the Job {self._namespace}/{job.name} is none of this node")
+        if _identity(found) != _identity(wanted):
+            await self._publish(
+                key, job, JobOutcome.REFUSED, f"the Job {self._namespace}/{job.name} is not the one that was decided"
+            )
             return
+        if _has_run(found):
+            self._ran.add(key)
         outcome, message = _end_of(found)
+        if outcome is JobOutcome.FAILED and message.startswith(_DEADLINE) and key not in self._ran:
+            outcome, message = JobOutcome.REFUSED, f"its pod did not run before the deadline ({message})"
         if outcome is not None:
             await self._publish(key, job, outcome, message)
         elif key not in self._started:
             await self._publish(key, job, JobOutcome.STARTED, f"{self._namespace}/{job.name}")
 
-    async def _find_or_create(self, key: Key, job: GateJob) -> dict[str, Any] | None:
+    async def _find_or_create(self, key: Key, job: GateJob, wanted: dict[str, Any]) -> dict[str, Any] | None:
         """The Job; None if it was deleted since it was seen. Raises HBoxError."""
         path = JOBS.path(self._namespace, job.name)
         try:
@@ -127,8 +136,7 @@ class GateJobs:
         except NotFound:
             if key in self._started:
                 return None
-        body = rendered(job, node=key[0], namespace=self._namespace)
-        created: dict[str, Any] = await self._client.json("POST", JOBS.path(self._namespace), body=body, timeout_s=CALL_S)
+        created: dict[str, Any] = await self._client.json("POST", JOBS.path(self._namespace), body=wanted, timeout_s=CALL_S)
         log.info("Job %s/%s checks %s of %s", self._namespace, job.name, job.entity, key[0], extra={"node": key[0]})
         return created
 
@@ -163,14 +171,29 @@ class GateJobs:
         else:
             self._ended.add(key)
             self._started.discard(key)
+            self._ran.discard(key)
             log.info("Job %s on %s: %s %s", job.id, key[0], outcome, message, extra={"node": key[0]})
 
 
-def _node_of(job: dict[str, Any]) -> str:
+#: Reason of a Job that Kubernetes ended at its deadline.
+_DEADLINE = "DeadlineExceeded"
+
+
+def _identity(job: dict[str, Any]) -> object:
+    """What the API server leaves as it was written: node, what the Job is about, and the programs."""
     try:
-        return str(job["spec"]["template"]["spec"]["nodeName"])
-    except (KeyError, TypeError):
-        return ""
+        pod, notes = job["spec"]["template"]["spec"], job["metadata"]["annotations"]
+        programs = [(one["image"], one.get("command"), one.get("args")) for one in pod["containers"]]
+        return pod["nodeName"], notes["hbox.io/incident"], notes["hbox.io/entity"], programs
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
+def _has_run(job: dict[str, Any]) -> bool:
+    """Whether its pod is ready: images are there, and its containers run."""
+    status = job.get("status")
+    ready = status.get("ready") if isinstance(status, dict) else None
+    return isinstance(ready, int) and ready > 0
 
 
 def _end_of(job: dict[str, Any]) -> tuple[JobOutcome | None, str]:
