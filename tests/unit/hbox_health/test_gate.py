@@ -10,8 +10,9 @@ from hbox_common.health.gatejob import GateJob, JobOutcome
 from hbox_common.model import IncidentState, StepResult
 from hbox_common.model.remedy import REPAIRS, Outcome, Verb
 from hbox_health.core.judge.courses import Policies
-from hbox_health.core.judge.gate import LATE_S, UNAVAILABLE_S, gate_jobs
+from hbox_health.core.judge.gate import LATE_S, LONGEST_S, UNAVAILABLE_S, gate_jobs
 from hbox_health.core.judge.happenings import (
+    AgentSeen,
     JobObserved,
     JobsSeen,
     Maintenance,
@@ -20,6 +21,7 @@ from hbox_health.core.judge.happenings import (
     PodOnCards,
     Remedied,
     Remedy,
+    Tick,
 )
 from hbox_health.core.judge.incidents import Incidents
 from hbox_health.core.judge.memory import Memory
@@ -176,6 +178,63 @@ def test_diagnostics_that_began_are_waited_for() -> None:
     box.after(UNAVAILABLE_S + 100)
     assert box.verdict().cards == (CARD,)
     assert "check: diagnostics is running" in box.only().held_by
+
+
+def test_diagnostics_that_begin_and_never_end_are_asked_for_again() -> None:
+    box = gate(replace(BOTH, job=""))
+    asked = box.diagnosis
+    assert asked is not None
+    box.step(Remedied(N0, CARD, Verb.DIAGNOSE, Outcome.BEGUN, decision=asked.decision))
+    box.after(LONGEST_S + 1)
+    assert "check: diagnostics is waiting, refused: node-remedy reported no end within 4 h" in box.only().held_by
+    box.after(box.policies.retry_s + 1)
+    assert box.steps == [("diagnostics", StepResult.RUNNING, 2)]
+    assert box.verdict().cards == (CARD,)
+
+
+def test_a_node_that_is_silent_skips_no_diagnostics() -> None:
+    """As while the broker is away: nothing is known about its node-remedy."""
+    box = gate(replace(BOTH, job=""))
+    box.step(AgentSeen(N0, box.boot, heartbeat=True))
+    box.after(UNAVAILABLE_S + 100)
+    assert box.verdict().cards == (CARD,)
+    [incident] = [one for one in box.open() if one.kind == "card"]
+    assert "node-remedy" in incident.held_by
+    box.step(AgentSeen(N0, box.boot, heartbeat=True))
+    box.after(10)
+    assert box.verdict().cards == ()
+
+
+@pytest.mark.parametrize("policies", [replace(BOTH, job=""), JOB_ALONE])
+def test_results_of_the_time_without_health_monitor_are_read_before_a_step_counts_as_late(policies: Policies) -> None:
+    box = gate(policies)
+    asked = box.diagnosis
+    if asked is None:
+        box.observed(JobOutcome.STARTED)
+    box.now += 24 * 3600
+    box.engine = Incidents(box.policies, box.engine.assess, box.engine.dump(), box.now)
+    box.after(1)
+    if asked is not None:
+        for outcome in (Outcome.BEGUN, Outcome.FAILED):
+            box.step(Remedied(N0, CARD, Verb.DIAGNOSE, outcome, decision=asked.decision))
+        assert box.verdict().cards == (CARD,)
+    else:
+        box.observed(JobOutcome.SUCCEEDED)
+        assert not box.open()
+
+
+def test_nothing_returns_while_the_files_of_an_operator_are_unread_since_the_start() -> None:
+    box = gate(JOB_ALONE)
+    box.observed(JobOutcome.STARTED)
+    job = box.jobs[0].id
+    box.engine.use(replace(JOB_ALONE, job="", unread="gate-job.yaml: template: a mapping is expected"))
+    box.after(600)
+    assert box.verdict().cards == (CARD,)
+    assert "rules" in box.only().held_by
+    box.observed(JobOutcome.SUCCEEDED, job=job)
+    box.engine.use(JOB_ALONE)
+    box.step(Tick())
+    assert not box.open()
 
 
 def test_failed_diagnostics_are_a_failed_reset_with_the_tests_as_evidence() -> None:

@@ -96,6 +96,14 @@ def test_a_card_that_was_replaced_is_not_lost_and_the_new_one_is_remembered(box:
     assert closed(box) == [("gpu:GPU-new", "lost")]
 
 
+def test_cards_that_are_replaced_one_after_the_other_are_not_missing(box: Plain) -> None:
+    new = ("gpu:GPU-x", "gpu:GPU-y")
+    for boot, cards in enumerate((CARDS, CARDS[:6], (*CARDS[:6], new[0]), (*CARDS[:6], *new))):
+        box.boots_with(f"b{boot}", cards)
+        box.after(60)
+    assert set(box.engine.dump().nodes["n0"].parts.cards) == {card.removeprefix("gpu:") for card in (*CARDS[:6], *new)}
+
+
 def test_of_two_missing_cards_one_may_be_replaced(box: Plain) -> None:
     box.boots_with("b1")
     box.boots_with("b2", ("gpu:GPU-new", *CARDS[2:]))

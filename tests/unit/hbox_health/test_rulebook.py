@@ -1,5 +1,6 @@
 """Tables and policies of an operator's folder, and files that cannot be used."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,13 @@ def test_a_file_that_is_put_right_again_without_another_change_ends_the_fault(tm
 def test_shipped_rules_are_in_force_if_the_folder_is_bad_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "codes.yaml").write_text("xid: {}")
     book = RuleBook(tmp_path, BASE)
-    assert (book.rules, book.policies, bool(book.fault)) == (shipped_rules(), BASE, True)
+    assert (book.rules, book.policies, bool(book.fault)) == (shipped_rules(), replace(BASE, unread=book.fault), True)
+    (tmp_path / "codes.yaml").unlink()
+    assert book.read()
+    assert (book.policies, book.fault) == (BASE, "")
+    (tmp_path / "codes.yaml").write_text("xid: {}")
+    assert book.read()
+    assert book.policies == BASE, "rules that were read stay in force"
 
 
 @pytest.mark.parametrize(

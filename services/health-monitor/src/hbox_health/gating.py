@@ -1,22 +1,24 @@
 """Jobs of checks: what the binder has to run on each node now, derived from the open incidents, and what became of it.
 
-A Job has no expiry: it runs once for its decision, and Kubernetes ends it at its deadline, also while health-monitor is away.
+A Job has no expiry: Kubernetes ends it at its deadline, also while health-monitor is away.
 """
 
 import logging
 from collections.abc import Iterable, Sequence
 
 from hbox_common.bus import Delivery
-from hbox_common.events import GateJobObserved, GateJobsDecided, token_of
+from hbox_common.events import GateJobObserved, GateJobsDecided
 from hbox_common.health.gatejob import JobOutcome
 from hbox_common.model import NodeName
 from hbox_common.model.bounds import sanitized
 
 from . import metrics
 from .adapters.outbox import Outbox
+from .core.judge.courses import Policies
 from .core.judge.gate import gate_jobs
 from .core.judge.happenings import JobObserved
 from .core.judge.memory import NodeMemory
+from .nodemessages import of_own_nodes
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +41,12 @@ class Gating:
         """The stream lost all decisions."""
         self._standing.clear()
 
-    def publish(self, name: str, node: NodeMemory | None, manifest: str) -> None:
+    def publish(self, name: str, node: NodeMemory | None, policies: Policies) -> None:
         """Publish the Jobs of a node, if they differ from the stream. A manifest that changes meanwhile applies to the next attempt."""
+        if policies.unread:
+            return
         known = self._standing.get(NodeName(name))
-        wanted = gate_jobs(node, manifest)
+        wanted = gate_jobs(node, policies.job)
         if [one.id for one in wanted] == [one.id for one in (known.jobs if known else ())]:
             return
         decided = GateJobsDecided(node=NodeName(name), jobs=wanted)
@@ -55,13 +59,7 @@ class Gating:
 
 def observed(deliveries: Sequence[Delivery]) -> Iterable[JobObserved]:
     """What the binder reports."""
-    for delivery in deliveries:
-        event = delivery.event
-        assert isinstance(event, GateJobObserved)
-        if delivery.key != token_of(event.node):
-            metrics.REFUSED.labels("foreign-node").inc()
-            log.warning("a Job on node %s was reported for another node, on %s", event.node, delivery.subject)
-            continue
+    for event in of_own_nodes(deliveries, GateJobObserved):
         metrics.GATE_JOBS.labels(event.outcome).inc()
         log.log(
             logging.INFO if event.outcome in (JobOutcome.STARTED, JobOutcome.SUCCEEDED) else logging.WARNING,

@@ -13,7 +13,7 @@ from typing import NoReturn
 from hbox_common.bus import Delivery
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Conflict, Unavailable
-from hbox_common.events import DeviceErrorSeen, GateJobsDecided, HealthEvictionAsked, HealthReport, RemediesDecided, token_of
+from hbox_common.events import DeviceErrorSeen, GateJobsDecided, HealthEvictionAsked, HealthReport, RemediesDecided
 from hbox_common.model import CardId, Claim, Incident, IncidentState, JobId, NodeName, NodeState, Verdict
 from hbox_common.model.claim import KUBELET_GAVE
 from hbox_common.model.devices import VENDORS
@@ -49,6 +49,7 @@ from .core.judge.rules import Rules
 from .core.judge.timing import lost_cards
 from .gating import Gating, observed
 from .incidentlog import IncidentLog
+from .nodemessages import of_own_nodes
 from .remedying import Remedying, results
 
 log = logging.getLogger(__name__)
@@ -171,7 +172,7 @@ class Judging:
         self._gating.lost()
         for name, node in self._engine.dump().nodes.items():
             self._remedying.publish(name, node)
-            self._gating.publish(name, node, self._policies.job)
+            self._gating.publish(name, node, self._policies)
 
     def pods(self, node: NodeName, claims: Iterable[Claim], spanning: Collection[JobId] = ()) -> None:
         """The live claims of cards of a node; `spanning`: those of their jobs that are gangs on several nodes."""
@@ -199,13 +200,7 @@ class Judging:
                 self._step(JobsSeen(name, ()))
 
     async def on_reports(self, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
-            report = delivery.event
-            assert isinstance(report, HealthReport)
-            if delivery.key != token_of(report.node):
-                metrics.REFUSED.labels("foreign-node").inc()
-                log.warning("a report about node %s was published for another node, on %s", report.node, delivery.subject)
-                continue
+        for report in of_own_nodes(deliveries, HealthReport):
             metrics.REPORTS.inc()
             self._step(AgentSeen(report.node, report.boot_id, heartbeat=not report.facts))
             for fact in report.facts:
@@ -325,7 +320,7 @@ class Judging:
         self._request(wanted)
         for name in wanted:
             self._remedying.publish(name, self._engine.dump().nodes.get(name))
-            self._gating.publish(name, self._engine.dump().nodes.get(name), self._policies.job)
+            self._gating.publish(name, self._engine.dump().nodes.get(name), self._policies)
         self._count()
 
     def _note_state(self, incident: Incident) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hbox_common.bus import Delivery
 from hbox_common.clock import wall_s
-from hbox_common.events import RemediesDecided, RemedyObserved, token_of
+from hbox_common.events import RemediesDecided, RemedyObserved
 from hbox_common.model import IncidentState, NodeName
 from hbox_common.model.bounds import sanitized
 from hbox_common.model.remedy import Decision, Outcome, Verb
@@ -18,6 +18,7 @@ from . import metrics
 from .adapters.outbox import Outbox
 from .core.judge.happenings import Remedied
 from .core.judge.memory import NodeMemory
+from .nodemessages import of_own_nodes
 
 log = logging.getLogger(__name__)
 
@@ -86,14 +87,8 @@ def decisions_of(node: NodeMemory | None, *, expires: float) -> tuple[Decision, 
 
 def results(deliveries: Sequence[Delivery]) -> Iterable[Remedied]:
     """What node-remedy reports. A result under another node's name is refused and counted."""
-    for delivery in deliveries:
-        observed = delivery.event
-        assert isinstance(observed, RemedyObserved)
+    for observed in of_own_nodes(deliveries, RemedyObserved):
         decision = observed.decision
-        if delivery.key != token_of(observed.node):
-            metrics.REFUSED.labels("foreign-node").inc()
-            log.warning("a remedy on node %s was reported for another node, on %s", observed.node, delivery.subject)
-            continue
         metrics.REMEDIES.labels(decision.verb, observed.outcome).inc()
         log.log(
             logging.INFO if observed.outcome in (Outcome.BEGUN, Outcome.DONE) else logging.WARNING,

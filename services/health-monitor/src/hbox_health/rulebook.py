@@ -1,5 +1,5 @@
 """The tables and policies in force: as shipped and set, with an operator's files in their place. Files are read again when they change; files that cannot be
-used leave the former ones in force."""
+used leave the former ones in force. After a start there are none: then what is shipped and set is in force, and nothing that was repaired returns."""
 
 import hashlib
 from dataclasses import replace
@@ -24,7 +24,7 @@ class RuleBook:
 
     def __init__(self, folder: Path | None, settings: Policies) -> None:
         self._folder, self._settings = folder, settings
-        self._texts: dict[str, str] = {}  #: in force
+        self._texts: dict[str, str] | None = None  #: in force; None: none was read since the start
         self._seen: dict[str, str] | None = {}  #: read last
         self.rules: Rules = shipped_rules()
         self.policies = settings
@@ -39,7 +39,8 @@ class RuleBook:
         try:
             texts = _read(self._folder)
         except BadRules as e:
-            self._seen, self.fault = None, str(e)
+            self._seen = None
+            self._refuse(str(e))
             return self.fault != before[1]
         if texts == self._seen:
             return False
@@ -48,8 +49,13 @@ class RuleBook:
             self._use(texts)
             self.fault = ""
         except BadRules as e:
-            self.fault = str(e)
+            self._refuse(str(e))
         return (self.policies.version, self.fault) != before
+
+    def _refuse(self, fault: str) -> None:
+        self.fault = fault
+        if self._texts is None:
+            self.policies = replace(self._settings, unread=fault)
 
     def _use(self, texts: dict[str, str]) -> None:
         rules = read_tables(texts)
@@ -67,7 +73,7 @@ class RuleBook:
     @property
     def tables(self) -> dict[str, str]:
         """Where each table comes from."""
-        own = {name: str(self._folder / name) for name in self._texts if self._folder and name != POLICIES}
+        own = {name: str(self._folder / name) for name in self._texts or () if self._folder and name != POLICIES}
         return {**dict.fromkeys(FILES, "shipped"), GATE_JOB: "none", **own}
 
     @property

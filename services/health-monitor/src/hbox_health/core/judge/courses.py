@@ -127,6 +127,7 @@ class Policies:
     verbs: frozenset[Verb] = frozenset()  #: that node-remedy executes
     validator: bool = False  #: whether checks run after a repair; else `validated_s` without a new reason count as one
     validated_s: float = 600.0
+    unread: str = ""  #: why an operator's files have not been read since the start; nothing returns until they are, since they may demand a check
     job: str = ""  #: JSON of the operator's Job of the check; empty: none
     job_deadline_s: float = 900.0  #: of an attempt, if the Job has none of its own
     job_attempts: int = 2

@@ -7,7 +7,7 @@ keeps other work away, since the incident is not closed.
     result    entered when                                                   what follows
     --------  -------------------------------------------------------------  -------------------------------------------------------
     waiting   planned; refused, or a Job failed that may be tried again      it begins, at the earliest at `retry_at`
-    running   decided                                                        a new fault or a boot ends it without a result
+    running   decided                                                        a new fault or a boot ends it without a result; no answer in time
     passed    done, or succeeded                                             the next step
     skipped   the node has no DCGM, or no node-remedy answered               the next step
     failed    a test failed, or the last of `job_attempts`                   the repair has failed (`remedies.check_failed`)
@@ -30,12 +30,14 @@ DIAGNOSTICS, JOB = "diagnostics", "job"
 _AFTER = (Verb.RESET, Verb.REBOOT, MAINTENANCE, NEW_NODE)
 #: Seconds in which node-remedy has to begin; a node without it has no diagnostics.
 UNAVAILABLE_S = 300.0
+#: Longest time of diagnostics that began: DCGM's longest level takes about two hours (`dcgmi diag -r 4`).
+LONGEST_S = 4 * 3600.0
 #: Seconds that a Job's result may be late, for Kubernetes to end and report it.
 LATE_S = 120.0
 
 
 def enabled(policies: Policies) -> bool:
-    return Verb.DIAGNOSE in policies.verbs or bool(policies.job)
+    return Verb.DIAGNOSE in policies.verbs or bool(policies.job or policies.unread)
 
 
 def planned(site: Site, incident: Open) -> list[str]:
@@ -102,15 +104,7 @@ _LOOK_S = 10.0
 def _watch(site: Site, incident: Open, step: Step) -> None:
     """What time shows of a step that runs."""
     if step.name == DIAGNOSTICS:
-        if step.begun:
-            return
-        if site.now >= step.at + UNAVAILABLE_S:
-            incident.remedy = None
-            _end(site, incident, step, StepResult.SKIPPED, "node-remedy did not begin")
-        else:
-            site.due += [step.at + site.work.policies.answer_s, step.at + UNAVAILABLE_S]
-            if site.now >= step.at + site.work.policies.answer_s:
-                hold(incident, "node-remedy")
+        _watch_diagnostics(site, incident, step)
         return
     late = step.at + (step.deadline_s + LATE_S if step.begun else site.work.policies.answer_s)
     if site.now < late:
@@ -119,6 +113,23 @@ def _watch(site: Site, incident: Open, step: Step) -> None:
         _job_failed(site, incident, step, f"no result within {step.deadline_s + LATE_S:.0f} s")
     else:
         hold(incident, "binder")
+
+
+def _watch_diagnostics(site: Site, incident: Open, step: Step) -> None:
+    late, silent_s = step.at + (LONGEST_S if step.begun else UNAVAILABLE_S), site.work.policies.silent_s
+    if site.now < late:
+        site.due += [step.at + site.work.policies.answer_s, late]
+    elif step.begun:
+        incident.remedy = None
+        _wait(site, step, f"node-remedy reported no end within {LONGEST_S / 3600:.0f} h")
+    elif site.node.agent_seen is not None and site.now - site.node.agent_seen > silent_s:
+        site.due.append(site.now + _LOOK_S)  # no program of the node is heard: that node-remedy is not there is unknown
+    else:
+        incident.remedy = None
+        _end(site, incident, step, StepResult.SKIPPED, "node-remedy did not begin")
+        return
+    if site.now >= step.at + (LONGEST_S if step.begun else site.work.policies.answer_s):
+        hold(incident, "node-remedy")
 
 
 def _in_use(site: Site, incident: Open) -> bool:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
-from hbox_common.model import IncidentState, NodeName
+from hbox_common.model import IncidentState, NodeName, StepResult
 from hbox_common.model.remedy import Verb
 
 from . import gate, interventions, timing
@@ -82,6 +82,9 @@ class Incidents:
             node.cards_out = {card: node.cards_out.get(card, now) for card in node.verdict.cards}
             for timed in node.timed.values():
                 timed.isolated = True  # if it was not, no process saw when
+            for step in (step for incident in node.open.values() for step in incident.steps):
+                if step.result is StepResult.RUNNING:
+                    step.at = max(step.at, now)  # results of the time before are read after the start
             if not node.open:
                 node.known = []  # the pods of a node without incidents are not stored
         seen = [(node.agent_seen, name) for name, node in memory.nodes.items() if node.agent_seen is not None]

@@ -1,5 +1,5 @@
 """The cards, NVLinks and ports that a node had, over boots and restarts of all programs: what its agent has ever listed, until an operator accepts the node
-with less, or the node's object is deleted. A card that was replaced by another one is not missing: as many cards are listed as before.
+with less, or the node's object is deleted. A new card replaces one that is not listed; which one of several is unknown, the first one is assumed.
 """
 
 from hbox_common.health.report import NODE, Check, Fact
@@ -57,10 +57,9 @@ def _learn_cards(parts: Parts, fact: Fact) -> bool:
     present = [*listed, *(uuid for uuid in inventory or () if uuid not in parts.removed)]
     new = [uuid for uuid in dict.fromkeys(present) if uuid not in parts.cards]
     gone = [uuid for uuid in parts.cards if uuid not in present]
-    if new and len(new) >= len(gone):
-        for uuid in gone:  # replaced
-            del parts.cards[uuid]
-            parts.links.pop(uuid, None)
+    for uuid in gone[: len(new)]:  # replaced
+        del parts.cards[uuid]
+        parts.links.pop(uuid, None)
     for uuid in new[: max(0, MOST_PARTS - len(parts.cards))]:
         parts.cards[uuid] = ""
     return (parts.cards, parts.removed) != before

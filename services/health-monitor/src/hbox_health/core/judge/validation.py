@@ -29,6 +29,9 @@ def check(site: Site, incident: Open) -> None:
     """Let the incident's reasons end, or its repair fail, or wait."""
     policies, since = site.work.policies, incident.validated_from
     found = results(site, incident)
+    if policies.unread:  # the steps are unknown; those that run go on
+        hold(incident, "rules")
+        return
     ready = all(one.passed or one.quiet for one in found) and site.now >= site.node.maintenance_until
     steps = gate.advance(site, incident, ready=ready)
     incident.checks = [f"{one.what}: {_OUTCOMES[one.passed]}" for one in found]
