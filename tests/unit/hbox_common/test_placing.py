@@ -341,3 +341,12 @@ def test_wrong_defaults_are_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
         KINDS.with_files({"d.yaml": text})
     assert message in f"{raised.value.message} {raised.value.hint}"
+
+
+@pytest.mark.parametrize("name", ["", "serve-0-prefill"])
+def test_pod_groups_with_a_constraint_have_names_of_their_own(name: str) -> None:
+    pack = {"topologyConstraint": {"packConstraint": {"preferred": "example.org/rack"}}}
+    groups = [{"name": "serve-0-prefill", "minReplicas": 2, **pack}, {"name": name, "minReplicas": 3, **pack}]
+    made = gang(owner(POD_GANG, spec={"podgroups": groups}), group=GroupRef(GroupBy.GROVE, "serve-0"), ref=None)
+    assert len(made.sub_gangs) == 1
+    assert "write a name of its own" in made.problem

@@ -36,12 +36,17 @@ def test_any_sequence_of_changes_reports_each_pod_that_changes_sides(seed: int) 
         )
 
 
-def test_pods_with_a_node_are_members_before_older_ones() -> None:
-    extras = Extras()
-    for name, created in (("old", 1.0), ("older", 0.0)):
-        extras.put(pod(name, created_at=created), "gang", "worker", 1)
-    assert extras.put(pod("bound", created_at=9.0, node=NodeName("n")), "gang", "worker", 1) == ["uid-older"]
-    assert [extras.has(PodUid(f"uid-{name}")) for name in ("bound", "old", "older")] == [False, True, True]
+@pytest.mark.parametrize("seed", range(20))
+def test_a_restart_makes_the_same_pods_members(seed: int) -> None:
+    """Whatever has a node by then, and in any order of the list."""
+    chance = random.Random(seed)
+    pods = [pod(f"p{number}", created_at=float(chance.randrange(3))) for number in range(6)]
+    before, after = Extras(), Extras()
+    for one in pods:
+        before.put(one, "gang", "worker", 3)
+    for one in chance.sample(pods, len(pods)):
+        after.put(replace(one, node=NodeName("n" if chance.random() < 0.5 else "")), "gang", "worker", 3)
+    assert [after.has(one.uid) for one in pods] == [before.has(one.uid) for one in pods]
 
 
 def test_pod_that_is_bound_later_keeps_its_side() -> None:

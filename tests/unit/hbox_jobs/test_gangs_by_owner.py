@@ -581,6 +581,17 @@ def test_extra_pod_becomes_a_member_when_one_ends_or_the_owner_declares_more() -
     assert set(settled(jobs, 3.0)) == {"pytorchjob/train", "c", "d"}
 
 
+def test_pods_of_an_owner_that_is_scaled_to_0_are_not_placed_alone() -> None:
+    jobs = Jobs()
+    jobs.owner(job(), 0.0)
+    for name in ("a", "b", "c"):
+        jobs.pod(member(name), 0.0)
+    jobs.owner(job(workers=0, version=7), 1.0)
+    assert all(problem.startswith("ExtraPod") for *_, problem in settled(jobs, 1.0).values())
+    jobs.owner(job(version=8), 2.0)
+    assert settled(jobs, 2.0) == {"pytorchjob/train": (3, 3, "")}
+
+
 def test_extra_pod_is_placed_only_with_an_owner_as_new_as_the_pod() -> None:
     jobs = proving()
     jobs.take(0.0, WALL)

@@ -64,6 +64,15 @@ def test_surge_pod_is_missing_until_its_job_is_published() -> None:
     assert not of.due
 
 
+def test_surge_pod_that_another_program_binds_is_not_missing() -> None:
+    of = running(2)
+    created(of, "p2")
+    of.pod(pod("p0", live=False), "web")
+    assert of.take() == (MissingPods("web", 1),)
+    of.pod(pod("p2"), "web")
+    assert of.take() == (MissingPods("web", 0),)
+
+
 def test_surge_pod_that_gets_no_job_is_not_missing_once_it_ended() -> None:
     of = running(2)
     created(of, "p2")

@@ -5,7 +5,7 @@ from hbox_common.workloads import Kinds
 from hbox_jobs.core.feedback import ROLLOUT_WAITS, EventWrite, Feedback
 from hbox_jobs.core.jobs import Jobs
 from hbox_jobs.core.successions import Successions
-from hbox_jobs.core.surges import REPORTED_S, WAITING_S, Surges, rollout_of
+from hbox_jobs.core.surges import MOST_REPORTS, REPORTED_S, WAITING_S, Surges, rollout_of
 from hbox_jobs.core.views import PodView
 
 from .job_world import pod
@@ -109,3 +109,30 @@ def test_event_is_on_the_owner() -> None:
     assert isinstance(write, EventWrite)
     assert (write.kind, write.name, write.namespace, write.api_version) == ("Deployment", "web", "ml", "apps/v1")
     assert (write.reason, write.warning) == (ROLLOUT_WAITS, True)
+
+
+def test_event_of_a_rollout_that_continues_is_not_written() -> None:
+    world = World()
+    world.put("new-0")
+    jobs = Jobs()
+    jobs.surges = world.surges
+    feedback = Feedback(jobs)
+    assert not feedback.rollouts(0.0)
+    assert feedback.rollouts(WAITING_S)
+    world.surges.declare(WEB, None)
+    assert feedback.events(WAITING_S, 10) == []
+
+
+def test_one_step_reports_a_bounded_number_and_the_next_one_others() -> None:
+    world, count = World(), MOST_REPORTS + 5
+    for number in range(count):
+        uid = f"uid-{number}"
+        world.successions.declare(uid, 1)
+        meta = {"name": f"web-{number}", "uid": uid, "namespace": "ml", "generation": 1}
+        world.surges.declare(uid, rollout_of(Kinds.builtin().of("apps/v1", "Deployment"), "apps/v1", meta))
+        for name, node in (("old", "n0"), ("new", "")):
+            view = pod(f"{name}-{number}", node=NodeName(node), ready=bool(node))
+            world.pods[view.uid] = view
+            world.successions.pod(view, uid)
+    assert world.surges.step(0.0) == []
+    assert [len(world.surges.step(WAITING_S)) for _ in range(3)] == [MOST_REPORTS, 5, 0]

@@ -296,11 +296,14 @@ def _replica_sub_groups(form: KindForm, fields: Fields) -> _Divided:  # noqa: AR
 def _pod_gang_sub_groups(form: KindForm, fields: Fields) -> _Divided:
     """Of Grove's PodGang: a sub-group for each pod group with a topology constraint of its own."""
     label, groups = form.role_labels[0], at_path(fields.root, "spec.podgroups")
-    found = []
+    found: list[SubGangPolicy] = []
     for group in groups[: SUB_GROUPS + 1] if isinstance(groups, list | tuple) else ():
         entry = mapping(group)
         name, least = entry.get("name"), entry.get("minReplicas")
         if (wish := _packed(entry, "spec.podgroups", fields)) is None or not isinstance(name, str):
+            continue
+        if not name or any(one.name == sanitized(name, NAME_BYTES) for one in found):
+            fields.problems.append(f"spec.podgroups has {shown(name)} as the name of a group: write a name of its own for each")
             continue
         size = least if isinstance(least, int) and 0 < least <= INT32_MAX else 1
         found.append(SubGangPolicy(sanitized(name, NAME_BYTES), (), {label: sanitized(name, NAME_BYTES)}, size, 1, wish))

@@ -1,8 +1,8 @@
 """Pods of a gang beyond the number that its owner declares.
 
 Owner references are written by tenants, and a controller may create more pods than its object declares. For each role of a gang the first pods, as many as are
-declared, are its members: those with a node first, then those that can be placed as written, then the oldest. All others are extras. They are no members: each
-is a job of its own, which waits until the gang has its minimum. The order of a pod is decided when it is seen first, so that no binding makes another pod an
+declared, are its members: those that can be placed as written first, then the oldest. All others are extras. They are no members: each is a job of its own,
+which waits until the gang has its minimum. The order depends on what pods were created with alone, so that neither a binding nor a restart makes another pod an
 extra. If a member ends, the first extra takes its position.
 """
 
@@ -19,7 +19,6 @@ _Slot = tuple[str, str]  #: gang and role
 
 
 class _Order(NamedTuple):
-    waits: bool
     wrong: bool
     created_at: float
     name: str
@@ -53,7 +52,7 @@ class Extras:
         self._room[slot] = room
         changed += [one.uid for one in line[min(room, before) : max(room, before)]]
         if pod.uid not in self._of:
-            order = _Order(not pod.node, bool(pod.shape.problem), pod.created_at, pod.name, pod.uid)
+            order = _Order(bool(pod.shape.problem), pod.created_at, pod.name, pod.uid)
             insort(line, order)
             self._of[pod.uid] = slot, order
             if len(line) > room and bisect_left(line, order) < room:

@@ -429,7 +429,10 @@ class Feedback:
         return [*writes, *(write for write in pods if write is not None)]
 
     def _holds(self, write: EventWrite) -> bool:
-        """False for the placement of a pod that is gone, and for the label of a pod that is a member of the gang that the label names."""
+        """False for the placement of a pod that is gone, for the label of a pod that is a member of the gang that the label names, and for a rollout that
+        continues."""
+        if write.reason == ROLLOUT_WAITS:
+            return self._jobs.surges.waits(write.uid)
         if write.kind is not Kind.POD or write.reason not in (SCHEDULED, GANG_NOT_READ):
             return True
         pod = self._jobs.view(PodUid(write.uid))

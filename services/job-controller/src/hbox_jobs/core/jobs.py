@@ -454,11 +454,15 @@ class Jobs:
 
     def place_again(self, pods: Iterable[PodUid], now: float) -> None:
         """An owner of these pods changed, can be read, or cannot be read any more."""
-        for uid in pods:
+        left = dict.fromkeys(pods)
+        while left:
+            uid = next(iter(left))
+            del left[uid]
             old = self._pods.get(uid)
             if old is None or not old.ours:
                 continue
             member, others = self._numbered(old, old, self.owners.place(old, now))
+            left |= dict.fromkeys(others)
             new = _as_member(old, member)
             self._succeed(new)
             if member == old.member:
@@ -469,8 +473,6 @@ class Jobs:
                 self._pods[uid] = new
                 new = self._pod(old, new, now)
             self._mark(new.key, now, urgent=True)
-            if others:
-                self.place_again(others, now)
 
     def next_stale_owner(self) -> Owner | None:
         """An owner that has to be read before its gangs are announced, since their pods are newer than its watch; None if there is none. The caller reads it
@@ -560,7 +562,8 @@ class Jobs:
             record.extra = problem
             return True
         tally = gang.tally() if gang is not None and gang.pods else None
-        waits = gang is not None and tally is not None and tally.bound + tally.succeeded < gang.min_member
+        # Without members it declares none of the role: scaled to 0 for a moment, or for good.
+        waits = gang is None or tally is None or tally.bound + tally.succeeded < gang.min_member
         record.extra = (
             f"{owner.ref.title} declares fewer pods{f' of role {member.role}' if member.role else ''}" if waits else ""
         )

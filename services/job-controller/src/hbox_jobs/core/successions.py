@@ -78,6 +78,8 @@ class Successions:
                     self._unpublished.setdefault(succession, set()).add(pod.uid)
                 if succession in self._losing:
                     self._changed[succession] = None
+            elif pod.node:
+                self.computed((pod.uid,))
         else:
             self.gone(pod.uid)
 

@@ -18,6 +18,8 @@ from .views import PodView
 WAITING_S = 10.0
 #: Minimum seconds between two reports about one owner.
 REPORTED_S = 60.0
+#: Reports of one step.
+MOST_REPORTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,10 @@ class Surges:
         for known in (self._rollouts, self._since, self._reported):
             known.pop(uid, None)
 
+    def waits(self, uid: str) -> bool:
+        """Whether the rollout of this owner waited at the last step."""
+        return uid in self._since
+
     def step(self, now: float) -> list[Stuck]:
         """The rollouts to report now: each once per generation of its owner."""
         stuck = dict(self._stuck())
@@ -86,6 +92,8 @@ class Surges:
                 continue
             self._reported[uid] = (found.rollout.generation, now)
             reports.append(found)
+            if len(reports) == MOST_REPORTS:
+                break
         return reports
 
     def _stuck(self) -> list[tuple[str, Stuck]]:
