@@ -208,18 +208,20 @@ def test_a_node_that_is_silent_skips_no_diagnostics() -> None:
 @pytest.mark.parametrize("policies", [replace(BOTH, job=""), JOB_ALONE])
 def test_results_of_the_time_without_health_monitor_are_read_before_a_step_counts_as_late(policies: Policies) -> None:
     box = gate(policies)
-    asked = box.diagnosis
+    asked, jobs = box.diagnosis, box.jobs
     if asked is None:
         box.observed(JobOutcome.STARTED)
     box.now += 24 * 3600
     box.engine = Incidents(box.policies, box.engine.assess, box.engine.dump(), box.now)
+    box.step(AgentSeen(N0, box.boot, heartbeat=True))
+    box.card(CARD)
     box.after(1)
     if asked is not None:
         for outcome in (Outcome.BEGUN, Outcome.FAILED):
             box.step(Remedied(N0, CARD, Verb.DIAGNOSE, outcome, decision=asked.decision))
         assert box.verdict().cards == (CARD,)
     else:
-        box.observed(JobOutcome.SUCCEEDED)
+        box.observed(JobOutcome.SUCCEEDED, job=jobs[0].id)
         assert not box.open()
 
 
