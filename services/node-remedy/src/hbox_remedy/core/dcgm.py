@@ -67,7 +67,7 @@ def diagnosis(output: str) -> Diagnosis:
 
 
 def _results(roots: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Results with the names of their tests. A summary is one if a test has no other, or if it alone says that the test failed. Results that are no list are
+    """Results with the names of their tests. A summary is one if a test has no other, or if it alone has the status of a failure. Results that are no list are
     one without a status."""
     for root in roots:
         for category in _dicts(root.get("test_categories")):

@@ -123,7 +123,7 @@ def _watch_diagnostics(site: Site, incident: Open, step: Step) -> None:
         incident.remedy = None
         _wait(site, step, f"node-remedy reported no end within {LONGEST_S / 3600:.0f} h")
     elif site.node.agent_seen is not None and site.now - site.node.agent_seen > silent_s:
-        site.due.append(site.now + _LOOK_S)  # no program of the node is heard: that node-remedy is not there is unknown
+        site.due.append(site.now + _LOOK_S)  # no program of the node reports: whether node-remedy runs is unknown
     else:
         incident.remedy = None
         _end(site, incident, step, StepResult.SKIPPED, "node-remedy did not begin")
