@@ -43,6 +43,7 @@ ASKED_FOR = (
     "health-day",
     "health-reports",
     "why",
+    "core",
 )  #: take minutes, and the first programs that are not everywhere
 
 

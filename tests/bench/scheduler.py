@@ -68,7 +68,7 @@ def mixed_jobs(count: int) -> list[Job]:
 
 def report(what: str, value: float, unit: str, budget: float, *, least: bool) -> None:
     good = value >= budget if least else value <= budget
-    print(f"{what:66} {value:>10,.1f} {unit:8} budget {'>=' if least else '<='} {budget:>8,.0f}  {'ok' if good else 'MISSED'}")
+    print(f"{what:66} {value:>10,.1f} {unit:8} budget {'>=' if least else '<='} {budget:>8,g}  {'ok' if good else 'MISSED'}")
 
 
 def best_of(runs: int, once: Callable[[], float], pick: Callable[[list[float]], float]) -> float:
