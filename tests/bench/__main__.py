@@ -44,6 +44,7 @@ ASKED_FOR = (
     "health-reports",
     "why",
     "core",
+    "names",
 )  #: take minutes, and the first programs that are not everywhere
 
 

@@ -95,6 +95,10 @@ class Descriptions:
         self.taints: Ints = np.zeros(rows, dtype=np.int64)
         self._most_taints = SPARE
 
+    def __len__(self) -> int:
+        """Number of columns."""
+        return len(self._columns)
+
     def grow(self, rows: int) -> None:
         more = rows - self._size
         self._labels.extend([{}] * more)
