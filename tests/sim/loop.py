@@ -1,0 +1,206 @@
+"""Door of time and chance: an event loop that never waits, and clocks, ids and draws that come from one seed.
+
+Theory of operation. `VirtualLoop` runs what is ready; if nothing is, it sets its clock to the next timer. A turn of the loop takes TURN_S of virtual time, so
+that a task that polls the clock makes progress. Each service runs in a context of its own (`PROCESS`): the loop drops the callbacks of a process that was
+killed, so that none of its clean-up runs, and keeps those of a process that is paused until it continues.
+
+`virtual` replaces, while it is entered: the clocks of `hbox_common.clock`, `secrets`, uuids, generators without a seed, `asyncio.to_thread` and the sets of
+tasks in `asyncio.TaskGroup`, whose order depends on addresses in memory.
+"""
+
+import asyncio
+import heapq
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterator, MutableSet
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, TypeVar
+from uuid import UUID
+
+import hbox_common.bus.micro
+import hbox_common.clock
+import hbox_common.kube.informer
+import hbox_common.kube.lease
+
+T = TypeVar("T")
+
+#: Virtual seconds that a turn of the loop takes.
+TURN_S = 1e-6
+#: Seconds since the epoch at which virtual time begins.
+EPOCH_S = 1_800_000_000.0
+#: Monotonic seconds at which virtual time begins: services compare with 0 and with minus infinity.
+UPTIME_S = 1_000.0
+
+
+@dataclass(eq=False, slots=True)
+class Process:
+    """One run of one service. `skew_s`: of its wall clock against the world's."""
+
+    service: str
+    instance: str
+    skew_s: float = 0.0
+    alive: bool = True
+    paused: bool = False
+    held: list[asyncio.Handle] = field(default_factory=list)  #: callbacks that became ready while it was paused
+    task: asyncio.Task[None] | None = None
+
+
+#: The service that runs now; None: the world outside of the services.
+PROCESS: ContextVar[Process | None] = ContextVar("sim-process", default=None)
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """`now`: virtual seconds since the beginning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.turns = 0
+        self._clock_resolution = 1e-9
+        self._ready: deque[asyncio.Handle]
+        self._scheduled: list[Any]
+
+    def time(self) -> float:
+        return self.now
+
+    def _run_once(self) -> None:
+        scheduled, ready = self._scheduled, self._ready
+        while scheduled and scheduled[0]._cancelled:
+            heapq.heappop(scheduled)._scheduled = False
+        if ready:
+            self.now += TURN_S
+        elif scheduled:
+            self.now = max(self.now, scheduled[0]._when)
+        else:
+            raise RuntimeError("the simulation has no timer left")
+        now = self.now
+        while scheduled and scheduled[0]._when <= now:
+            timer = heapq.heappop(scheduled)
+            timer._scheduled = False
+            if not timer._cancelled:
+                ready.append(timer)
+        self._timer_cancelled_count = 0
+        self.turns += 1
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            process = handle._context.get(PROCESS)  # type: ignore[attr-defined]  # not in typeshed
+            if process is not None:
+                if not process.alive:
+                    continue
+                if process.paused:
+                    process.held.append(handle)
+                    continue
+            handle._run()
+
+    def resume(self, process: Process) -> None:
+        """Continue a paused process with everything that became ready meanwhile."""
+        process.paused = False
+        self._ready.extend(process.held)
+        process.held.clear()
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """A cancelled timer is dropped when its time has come."""
+
+    def _write_to_self(self) -> None:
+        """There is no selector to wake."""
+
+    def _process_events(self, event_list: object) -> None:
+        """There are no sockets."""
+
+
+class _OrderedSet(MutableSet[T]):
+    """A set that is iterated in the order of insertion."""
+
+    def __init__(self) -> None:
+        self._items: dict[T, None] = {}
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._items
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, value: T) -> None:
+        self._items[value] = None
+
+    def discard(self, value: T) -> None:
+        self._items.pop(value, None)
+
+
+class _TaskGroup(asyncio.TaskGroup):
+    def __init__(self) -> None:
+        super().__init__()
+        self._tasks = _OrderedSet()  # type: ignore[assignment]
+
+
+class _Time:
+    """In place of the module `time` of `hbox_common.clock`."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def time(self) -> float:
+        process = PROCESS.get()
+        return EPOCH_S + self._loop.now + (0.0 if process is None else process.skew_s)
+
+    def monotonic(self) -> float:
+        return UPTIME_S + self._loop.now
+
+    process_time = monotonic
+
+
+async def _in_place(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    await asyncio.sleep(0)
+    return function(*args, **kwargs)
+
+
+@contextmanager
+def replaced(*places: tuple[object, str, object]) -> Iterator[None]:
+    """Attributes (owner, name, value) in place of what is there."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
+    for owner, name, value in places:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+@contextmanager
+def virtual(loop: VirtualLoop, chance: Random) -> Iterator[None]:
+    """Time and chance of this process are those of `loop` and of `chance`."""
+
+    def token_bytes(count: int | None = None) -> bytes:
+        return chance.randbytes(32 if count is None else count)
+
+    def token_hex(count: int | None = None) -> str:
+        return token_bytes(count).hex()
+
+    def uuid4() -> UUID:
+        return UUID(int=chance.getrandbits(128), version=4)
+
+    def generator(seed: object = None) -> Random:
+        return Random(chance.getrandbits(64))
+
+    with replaced(
+        (hbox_common.clock, "time", _Time(loop)),
+        (hbox_common.clock, "uuid4", uuid4),
+        (hbox_common.bus.micro, "perf_counter_ns", lambda: int(loop.now * 1e9)),
+        (hbox_common.bus.rpc, "perf_counter_ns", lambda: int(loop.now * 1e9)),
+        (hbox_common.kube.informer, "Random", generator),
+        (hbox_common.kube.lease, "Random", generator),
+        (secrets, "token_bytes", token_bytes),
+        (secrets, "token_hex", token_hex),
+        (asyncio, "to_thread", _in_place),
+        (asyncio, "TaskGroup", _TaskGroup),
+    ):
+        yield

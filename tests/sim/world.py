@@ -1,0 +1,217 @@
+"""A cluster, the platform's services and their users, in virtual time.
+
+`World` has `api` (the store of the emulated API server is `api.store`), `broker`, `disk`, `now` (virtual seconds) and `ledger_path`.
+"""
+
+import asyncio
+import contextvars
+import logging
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import IO, Any
+
+import hbox_binder.app
+import hbox_binder.settings
+import hbox_common.bus.client
+import hbox_health.app
+import hbox_health.settings
+import hbox_jobs.app
+import hbox_jobs.settings
+import hbox_ledger.app
+import hbox_ledger.settings
+import hbox_scheduler.app
+import hbox_scheduler.settings
+import hbox_topology.app
+import hbox_topology.settings
+from hbox_cli.platform.crds import bring, bring_levels
+from hbox_common.kube import MERGE_PATCH, NAMESPACES, NODES, PODS
+from hbox_common.runtime import Health, led
+from hbox_common.runtime.settings import Settings
+from hbox_sandbox.api.resources import PODS as POD_TYPE
+from hbox_sandbox.trace import TraceNode, TracePod, node_manifest, pod_manifest
+
+from .api import SimApi
+from .broker import Broker, SimConnection
+from .digest import Digest
+from .disk import Disk
+from .loop import PROCESS, Process, VirtualLoop, replaced, virtual
+
+log = logging.getLogger(__name__)
+
+#: Virtual seconds after which a service that ended is started again.
+RESTART_S = 1.0
+NAMESPACE = "team"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    run: Callable[[Any, Health], Awaitable[None]]
+    settings: Callable[..., Settings]
+
+
+SERVICES: dict[str, Service] = {
+    "topology-collector": Service(hbox_topology.app.run, hbox_topology.settings.TopologySettings),
+    "quota-ledger": Service(led("quota-ledger", hbox_ledger.app.run), hbox_ledger.settings.LedgerSettings),
+    "scheduler-core": Service(led("scheduler-core", hbox_scheduler.app.run), hbox_scheduler.settings.SchedulerSettings),
+    "binder": Service(led("binder", hbox_binder.app.run), hbox_binder.settings.BinderSettings),
+    "job-controller": Service(led("job-controller", hbox_jobs.app.run), hbox_jobs.settings.JobControllerSettings),
+    "health-monitor": Service(led("health-monitor", hbox_health.app.run), hbox_health.settings.HealthSettings),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a seed runs."""
+
+    seed: int
+    seconds: float = 120.0
+    nodes: int = 0  #: 0: the seed's choice
+    pods_per_s: float = 20.0
+
+
+class World:
+    """Made and run by `simulate`."""
+
+    def __init__(self, plan: Plan, loop: VirtualLoop, folder: Path, digest: Digest) -> None:
+        self.plan, self.loop, self.folder, self.digest = plan, loop, folder, digest
+        self.chance = Random(plan.seed)
+        self.broker = Broker(loop, Random(f"broker {plan.seed}"), digest)
+        self.api = SimApi(loop, Random(f"api {plan.seed}"), digest)
+        self.disk = Disk(loop, Random(f"disk {plan.seed}"), digest)
+        self.processes: dict[str, Process] = {}
+        self.healths: dict[str, Health] = {}
+        self.ended: list[tuple[float, str, str]] = []  #: services that ended of themselves: when, which, why
+        self.node_names: list[str] = []
+        self._graveyard: list[Any] = []
+        self._runs = 0
+        self._context = contextvars.copy_context()
+        self._admin = self.api.client("sim-admin")
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the beginning."""
+        return self.loop.now
+
+    @property
+    def ledger_path(self) -> Path:
+        """The ledger's SQLite database."""
+        return self.folder / "quota-ledger.db"
+
+    @property
+    def pods_bound(self) -> int:
+        return self._bound
+
+    # --- processes
+
+    def start(self, name: str) -> Process:
+        """Run a service as a new process."""
+        self._runs += 1
+        process = Process(name, f"{name}-{self._runs}")
+        service, health = SERVICES[name], Health(name)
+        urls = {
+            "quota-ledger": {"database_url": f"sqlite:///{self.ledger_path}"},
+            "health-monitor": {"health_database_url": f"sqlite:///{self.folder / 'health-monitor.db'}"},
+        }
+        settings = service.settings(instance=process.instance, **urls.get(name, {}))
+        context = self._context.copy()
+        context.run(PROCESS.set, process)
+        process.task = self.loop.create_task(_awaited(service.run(settings, health)), context=context)
+        process.task.add_done_callback(lambda task: self._ended(process, task), context=self._context)
+        self.processes[name], self.healths[name] = process, health
+        return process
+
+    def _ended(self, process: Process, task: asyncio.Task[None]) -> None:
+        if not process.alive or task.cancelled():
+            return
+        process.alive = False
+        error = task.exception()
+        self.ended.append((self.now, process.service, f"{type(error).__name__}: {error}"))
+        log.error("%s ended", process.instance, exc_info=error)
+        self._bury(process)
+        self.loop.call_later(RESTART_S, self.start, process.service, context=self._context)
+
+    def kill(self, name: str, *, away_s: float = RESTART_S) -> None:
+        """End a process without any clean-up; a new one starts after `away_s`."""
+        process = self.processes[name]
+        if not process.alive:
+            return
+        process.alive = False
+        self._bury(process)
+        self.loop.call_later(away_s, self.start, name, context=self._context)
+
+    def _bury(self, process: Process) -> None:
+        # Kept, so that no clean-up runs when the collector finds its tasks.
+        self._graveyard.append(asyncio.all_tasks(self.loop))
+        self.disk.closed_by_death(process)
+        for link in list(self.broker.links):
+            if link.process is process:
+                self.broker.detach(link)
+
+    # --- the run
+
+    async def main(self) -> None:
+        """Set the cluster up, run the services and the load until the end."""
+        self._bound = 0
+        self.api.on_write.append(self._count)
+        for work in self.api.tasks():
+            self._graveyard.append(self.loop.create_task(_awaited(work)))
+        self._graveyard.append(self.loop.create_task(self.broker.run()))
+        await bring(self._admin, lambda _: None)
+        await bring_levels(self._admin, lambda _: None)
+        await self._admin.json("POST", NAMESPACES.path(), body={"metadata": {"name": NAMESPACE}})
+        for number in range(self.plan.nodes or self.chance.randint(6, 40)):
+            await self._make_node(f"n{number}")
+        for name in SERVICES:
+            self.start(name)
+        while not all(health.ready for health in self.healths.values()):  # noqa: ASYNC110  as a kubelet's probe
+            await asyncio.sleep(0.1)
+        load = self.loop.create_task(self._load())
+        await asyncio.sleep(max(0.0, self.plan.seconds - self.now))
+        load.cancel()
+
+    def _count(self, storage: str, event: Any) -> None:
+        if storage == POD_TYPE.storage and event.previous is not None:
+            self._bound += bool(event.version.fields["spec.nodeName"]) and not event.previous.fields["spec.nodeName"]
+
+    async def _make_node(self, name: str) -> None:
+        node = TraceNode(name, 128_000, 1_000_000, 8, "NVIDIA-H100-80GB-HBM3")
+        await self._admin.json("POST", NODES.path(), body=node_manifest(node, now=self.api.cluster.now()))
+        await self._admin.json("PATCH", NODES.path(name=name), body={"spec": {"taints": None}}, content_type=MERGE_PATCH)
+        self.node_names.append(name)
+
+    async def _load(self) -> None:
+        number = 0
+        while True:
+            await asyncio.sleep(self.chance.expovariate(self.plan.pods_per_s))
+            number += 1
+            pod = pod_manifest(TracePod(f"p{number}", 1000, 1000, cards=1, card_milli=1000), namespace=NAMESPACE)
+            pod["metadata"]["annotations"]["hbox.io/run-seconds"] = f"{self.chance.uniform(1.0, 4.0):.2f}"
+            await self._admin.json("POST", PODS.path(NAMESPACE), body=pod)
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work
+
+
+@contextmanager
+def prepared(plan: Plan, *, trace: IO[str] | None = None) -> Iterator[World]:
+    """A world with all doors in place."""
+    loop = VirtualLoop()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hbox-sim-", dir=_memory())))
+        stack.enter_context(virtual(loop, Random(f"chance {plan.seed}")))
+        world = World(plan, loop, folder, Digest(loop, trace))
+        SimConnection.broker = world.broker
+        stack.enter_context(world.api.installed())
+        stack.enter_context(world.disk.installed())
+        stack.enter_context(replaced((hbox_common.bus.client, "Connection", SimConnection)))
+        asyncio.set_event_loop(loop)
+        yield world
+
+
+def _memory() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
