@@ -88,13 +88,18 @@ class Load:
 
         await in_parallel(make, range(count))
 
-    async def burst(self, count: int, *, scheduler: str, cards: int = 1, gang: bool = False) -> Measured:
-        """So many pods as fast as they can be created, in one PodGroup where `gang`."""
+    async def burst(
+        self, count: int, *, scheduler: str, cards: int = 1, gang: bool = False, queues: Sequence[str] = ("",)
+    ) -> Measured:
+        """So many pods as fast as they can be created, in one PodGroup where `gang`, else by turns in `queues`."""
         prefix = self.begin()
         if gang:
             await self._group(prefix, count)
         group = prefix if gang else ""
-        await in_parallel(lambda i: self.create(_pod(f"{prefix}-{i}", scheduler, cards, group=group)), range(count))
+        await in_parallel(
+            lambda i: self.create(_pod(f"{prefix}-{i}", scheduler, cards, group=group, queue=queues[i % len(queues)])),
+            range(count),
+        )
         return await self.all_bound(count)
 
     async def gangs(self, count: int, *, members: int, queue: str) -> Measured:
@@ -120,13 +125,27 @@ class Load:
         }
         await self.client.json("POST", QUEUES.path(), body=body)
 
-    async def rate(self, count: int, *, per_s: float, scheduler: str) -> Measured:
-        """So many pods of one card, evenly spaced."""
+    async def departments(self, count: int, *, queues: int) -> list[str]:
+        """Departments of equal weight, and in them so many queues; returns the names of the queues."""
+
+        async def make(name: str, parent: str) -> None:
+            spec = {"weight": 1, **({"parent": parent} if parent else {})}
+            body = {
+                "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}, "spec": spec,
+            }  # fmt: skip
+            await self.client.json("POST", QUEUES.path(), body=body)
+
+        await in_parallel(lambda i: make(f"department-{i}", ""), range(count))
+        await in_parallel(lambda i: make(f"queue-{i}", f"department-{i % count}"), range(queues))
+        return [f"queue-{i}" for i in range(queues)]
+
+    async def rate(self, count: int, *, per_s: float, scheduler: str, cards: int = 1) -> Measured:
+        """So many pods, evenly spaced."""
         prefix, began = self.begin(), monotonic_s()
         async with asyncio.TaskGroup() as group:
             for i in range(count):
                 await asyncio.sleep(began + i / per_s - monotonic_s())
-                group.create_task(self.create(_pod(f"{prefix}-{i}", scheduler, 1)))
+                group.create_task(self.create(_pod(f"{prefix}-{i}", scheduler, cards)))
         return await self.all_bound(count)
 
     def times(self, offset: float) -> tuple[dict[str, float], dict[str, float]]:
@@ -134,11 +153,14 @@ class Load:
         created, bound = ({name: at + offset for name, at in some.items()} for some in (self._created, self._bound))
         return created, bound
 
-    async def settled(self, count: int, *, nodes: int, scheduler: str, cards: int = 1) -> None:
+    async def settled(self, count: int, *, nodes: int, scheduler: str, cards: int = 1, queues: Sequence[str] = ("",)) -> None:
         """So many pods that have their nodes already, one after the other."""
         prefix = self.begin()
         await in_parallel(
-            lambda i: self.create(_pod(f"{prefix}-{i}", scheduler, cards, node=node_name(i % nodes))), range(count)
+            lambda i: self.create(
+                _pod(f"{prefix}-{i}", scheduler, cards, node=node_name(i % nodes), queue=queues[i % len(queues)])
+            ),
+            range(count),
         )
 
     async def create_and_bind(self, count: int, *, nodes: int) -> Measured:
@@ -210,14 +232,15 @@ async def bind_pod(client: KubeClient, name: str, node: str) -> None:
     await client.json("POST", f"{PODS.path(NAMESPACE, name)}/binding", body=body)
 
 
-def _pod(name: str, scheduler: str, cards: int, *, group: str = "", node: str = "") -> dict[str, Any]:
+def _pod(name: str, scheduler: str, cards: int, *, group: str = "", node: str = "", queue: str = "") -> dict[str, Any]:
     resources: dict[str, Any] = {"requests": {"cpu": str(cards or 1), "memory": f"{4 * (cards or 1)}Gi"}}
     if cards:
         resources["limits"] = {"nvidia.com/gpu": str(cards)}
+    notes = {"scheduling.k8s.io/group-name": group, "scheduling.volcano.sh/queue-name": queue}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "annotations": {"scheduling.k8s.io/group-name": group} if group else {}},
+        "metadata": {"name": name, "annotations": {key: value for key, value in notes.items() if value}},
         "spec": {
             "schedulerName": scheduler,
             "containers": [{"name": "main", "image": "pause", "resources": resources}],
