@@ -1,42 +1,98 @@
-"""`python -m tests.sim --seed N`: run one seed in virtual time, and print its digest."""
+"""`python -m tests.sim --seed N`: run a seed in virtual time and print its digest; `--seeds N`: run many. Exit status 1: a promise was broken."""
 
 import argparse
 import logging
 import os
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Sequence
 from pathlib import Path
 
-from .world import Plan, prepared
+from .faults import KINDS, Fault, drawn, parse
+from .run import Outcome, apart, minimised, run, run_all
+from .world import Plan
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1, metavar="N")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="the seed, or the first of --seeds [1]")
+    parser.add_argument("--seeds", type=int, default=0, metavar="N", help="run N seeds")
+    parser.add_argument("--processes", type=int, default=2, metavar="N", help="seeds at a time [2]")
     parser.add_argument("--seconds", type=float, default=120.0, metavar="S", help="virtual seconds [120]")
     parser.add_argument("--nodes", type=int, default=0, metavar="N", help="number of nodes [6 to 40, by the seed]")
+    parser.add_argument("--pods", type=float, default=20.0, metavar="N", help="pods that arrive per virtual second [20]")
+    parser.add_argument(
+        "--faults",
+        metavar="LIST",
+        help="AT:KIND:TARGET:VALUE, separated by commas; none; or prefixes of kinds, such as api,kill [all kinds, by the seed]. "
+        + "; ".join(f"{name}: {kind.about}" for name, kind in KINDS.items()),
+    )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write each message, write and commit to FILE")
     parser.add_argument("--log", default="critical", metavar="LEVEL", help="log level of the services [critical]")
     arguments = parser.parse_args()
     for name in [name for name in os.environ if name.startswith("HBOX_")]:
         del os.environ[name]
     logging.basicConfig(level=arguments.log.upper())
-    plan = Plan(arguments.seed, arguments.seconds, arguments.nodes)
-    began = time.process_time()
-    with ExitStack() as stack:
-        trace = None if arguments.trace is None else stack.enter_context(arguments.trace.open("w"))
-        world = stack.enter_context(prepared(plan, trace=trace))
-        world.loop.run_until_complete(world.main())
-        print(
-            f"seed {plan.seed}: digest {world.digest.hex()}, {world.pods_bound} pods bound, {world.now:.0f} s in "
-            f"{time.process_time() - began:.1f} s of processor; {world.broker.messages} messages, {world.api.requests} requests, "
-            f"{world.disk.commits} commits, {world.loop.turns} turns; ended {world.ended}"
+    plans = [
+        (plan, _faults(arguments.faults, plan))
+        for plan in (
+            Plan(arguments.seed + i, arguments.seconds, arguments.nodes, arguments.pods) for i in range(max(1, arguments.seeds))
         )
-        sys.stdout.flush()
-        if trace is not None:
-            trace.flush()
-        os._exit(0)  # the services' tasks are not to be cleaned up
+    ]
+    if not arguments.seeds:
+        plan, faults = plans[0]
+        outcome = apart(lambda: run(plan, faults, trace=arguments.trace))()
+        _print(outcome)
+        return _report(outcome) if outcome.violations else 0
+    began, broken = time.monotonic(), 0
+    for outcome in run_all(plans, processes=arguments.processes):
+        _print(outcome)
+        if outcome.violations:
+            broken += _report(outcome)
+    print(f"{len(plans)} seeds in {time.monotonic() - began:.0f} s, {broken} with violations")
+    return 1 if broken else 0
+
+
+def _faults(text: str | None, plan: Plan) -> Sequence[Fault]:
+    if text is None:
+        return drawn(plan.seed, plan.seconds)
+    if text in ("", "none"):
+        return ()
+    if ":" in text:
+        return [parse(one) for one in text.split(",")]
+    return drawn(plan.seed, plan.seconds, text.split(","))
+
+
+def _print(outcome: Outcome) -> None:
+    counts = ", ".join(f"{number} {name}" for name, number in outcome.counts.items())
+    print(
+        f"seed {outcome.plan.seed}: digest {outcome.digest}, {outcome.bound} pods bound, {outcome.waiting} wait, "
+        f"{len(outcome.violations)} violations, {outcome.virtual_s:.0f} s in {outcome.processor_s:.1f} s of processor, "
+        f"{len(outcome.faults)} faults; {counts}",
+        flush=True,
+    )
+
+
+def _report(outcome: Outcome) -> int:
+    for one in outcome.violations[:10]:
+        print(f"  {one.at:.3f} {one.rule}: {one.message}")
+    least = minimised(outcome)
+    print(f"  {command(least)}", flush=True)
+    for one in least.violations[:3]:
+        print(f"    {one.at:.3f} {one.rule}: {one.message}")
+    return 1
+
+
+def command(outcome: Outcome) -> str:
+    """How to run it again."""
+    plan = outcome.plan
+    words = [f"python -m tests.sim --seed {plan.seed} --seconds {plan.seconds:g}"]
+    if plan.nodes:
+        words.append(f"--nodes {plan.nodes}")
+    if plan.pods_per_s != Plan(0).pods_per_s:
+        words.append(f"--pods {plan.pods_per_s:g}")
+    words.append(f"--faults {','.join(map(str, outcome.faults)) or 'none'}")
+    return " ".join(words)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,6 @@ class Link:
     subs: dict[Sub, None] = field(default_factory=dict)
     last_in: float = 0.0
     last_out: float = 0.0
-    weather: Weather = field(default_factory=Weather)
 
 
 @dataclass(eq=False, slots=True)
@@ -193,7 +192,6 @@ class StreamState:
         self.ids: dict[str, tuple[int, int]] = {}  #: sequence and time of each message id
         self.first, self.last = 1, 0
         self.bytes = 0
-        self.full = False
         self.consumers: dict[str, Consumer] = {}
 
     def store(self, subject: str, headers: Headers, body: bytes, now_ns: int) -> Stored:
@@ -264,7 +262,8 @@ class Broker:
         self.streams: dict[str, StreamState] = {}
         self.links: dict[Link, None] = {}
         self.up = True
-        self.weather = Weather()
+        self.weather: dict[str, Weather] = {}  #: by service
+        self.full: set[str] = set()  #: streams that take no message
         self.messages = 0
         self._exact: dict[str, dict[Sub, None]] = {}
         self._below: dict[str, dict[Sub, None]] = {}  #: of `PREFIX.*`
@@ -331,38 +330,42 @@ class Broker:
             self._exact.pop(sub.subject, None)
             self._below.pop(sub.subject.rpartition(".")[0], None) if sub.subject.endswith(".*") else None
 
-    def _delay_s(self, link: Link) -> float:
-        return self._chance.uniform(*DELAY_S) * link.weather.slow * self.weather.slow
+    def _weather(self, link: Link) -> Weather | None:
+        return None if not self.weather or link.process is None else self.weather.get(link.process.service)
+
+    def _delay_s(self, weather: Weather | None) -> float:
+        return self._chance.uniform(*DELAY_S) * (1.0 if weather is None else weather.slow)
 
     def submit(self, link: Link, subject: str, reply: str, headers: Headers, body: bytes) -> None:
         """A client sends a message."""
-        lost, doubled = max(link.weather.lost, self.weather.lost), max(link.weather.doubled, self.weather.doubled)
-        if lost and self._chance.random() < lost:
+        weather = self._weather(link)
+        if weather is not None and weather.lost and self._chance.random() < weather.lost:
             return
-        link.last_in = at = max(link.last_in + 1e-7, self._loop.now + self._delay_s(link))
+        link.last_in = at = max(link.last_in + 1e-7, self._loop.now + self._delay_s(weather))
         arrive = partial(self._arrive, link, link.generation, subject, reply, headers, body)
         self._loop.call_at(at, arrive, context=self._context)
-        if doubled and self._chance.random() < doubled:
+        if weather is not None and weather.doubled and self._chance.random() < weather.doubled:
             link.last_in = at + 1e-7
             self._loop.call_at(at + 1e-7, arrive, context=self._context)
 
     def ping(self, link: Link, answered: asyncio.Future[None]) -> None:
         """Answer once everything that the client sent has arrived."""
-        at = link.last_in = max(link.last_in + 1e-7, self._loop.now + self._delay_s(link))
+        weather = self._weather(link)
+        at = link.last_in = max(link.last_in + 1e-7, self._loop.now + self._delay_s(weather))
         generation = link.generation
 
         def pong() -> None:
             if link.up and generation == link.generation and not answered.done():
                 answered.set_result(None)
 
-        self._loop.call_at(at + self._delay_s(link), pong, context=self._context)
+        self._loop.call_at(at + self._delay_s(weather), pong, context=self._context)
 
     def _deliver(self, sub: Sub, subject: str, reply: str, headers: Headers | None, body: bytes) -> None:
         link = sub.link
-        lost = max(link.weather.lost, self.weather.lost)
-        if lost and self._chance.random() < lost:
+        weather = self._weather(link)
+        if weather is not None and weather.lost and self._chance.random() < weather.lost:
             return
-        link.last_out = at = max(link.last_out + 1e-7, self._loop.now + self._delay_s(link))
+        link.last_out = at = max(link.last_out + 1e-7, self._loop.now + self._delay_s(weather))
         message = Msg(cast(Client, None), subject, reply, body, headers)
         self._loop.call_at(at, _hand_over, sub, link.generation, message, context=link.context)
 
@@ -420,7 +423,7 @@ class Broker:
             known = stream.ids.get(id_)
             if known is not None and now - known[1] <= stream.config.get("duplicate_window", 120e9):
                 return {"stream": stream.name, "seq": known[0], "duplicate": True}
-        if stream.full:
+        if stream.name in self.full:
             return _refusal(503, 10077, "maximum bytes exceeded")
         one = stream.store(subject, headers, body, now)
         if id_ is not None:
@@ -636,14 +639,13 @@ class Broker:
         for link in list(self.links):
             self.sever(link)
 
-    def start(self, *, unsynced_s: float = 0.0) -> None:
-        """It begins again, without its streams in memory, and without what file streams stored in the last `unsynced_s` before."""
+    def start(self, *, unsynced_since_ns: int) -> None:
+        """It begins again, without its streams in memory, and without what file streams stored from then on."""
         for name in [name for name, stream in self.streams.items() if stream.memory]:
             del self.streams[name]
         self._stream_of.clear()
         for stream in self.streams.values():
-            if unsynced_s:
-                stream.truncate(self.now_ns - int(unsynced_s * 1e9))
+            stream.truncate(unsynced_since_ns)
             stream.consumers = {name: one for name, one in stream.consumers.items() if one.durable}
             for consumer in stream.consumers.values():
                 consumer.requests.clear()

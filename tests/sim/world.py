@@ -7,7 +7,7 @@ import asyncio
 import contextvars
 import logging
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,12 +38,16 @@ from .api import SimApi
 from .broker import Broker, SimConnection
 from .digest import Digest
 from .disk import Disk
+from .faults import Fault
+from .inflict import Inflictor
 from .loop import PROCESS, Process, VirtualLoop, replaced, virtual
 
 log = logging.getLogger(__name__)
 
 #: Virtual seconds after which a service that ended is started again.
 RESTART_S = 1.0
+#: Virtual seconds after which the load begins at the latest.
+READY_S = 5.0
 NAMESPACE = "team"
 
 
@@ -76,9 +80,12 @@ class Plan:
 class World:
     """Made and run by `simulate`."""
 
-    def __init__(self, plan: Plan, loop: VirtualLoop, folder: Path, digest: Digest) -> None:
+    def __init__(self, plan: Plan, loop: VirtualLoop, folder: Path, digest: Digest, faults: Sequence[Fault]) -> None:
         self.plan, self.loop, self.folder, self.digest = plan, loop, folder, digest
         self.chance = Random(plan.seed)
+        self.faults = faults
+        self.skews: dict[str, float] = {}  #: seconds of each service's wall clock
+        self._bound = 0
         self.broker = Broker(loop, Random(f"broker {plan.seed}"), digest)
         self.api = SimApi(loop, Random(f"api {plan.seed}"), digest)
         self.disk = Disk(loop, Random(f"disk {plan.seed}"), digest)
@@ -105,12 +112,21 @@ class World:
     def pods_bound(self) -> int:
         return self._bound
 
+    @property
+    def pods_waiting(self) -> int:
+        pods = self.api.store.collection(POD_TYPE.storage).entries.values()
+        return sum(not pod.fields["spec.nodeName"] for pod in pods)
+
+    def later(self, at: float, what: Callable[[], object]) -> None:
+        """Call at a virtual second, outside of the services."""
+        self.loop.call_at(at, what, context=self._context)
+
     # --- processes
 
     def start(self, name: str) -> Process:
         """Run a service as a new process."""
         self._runs += 1
-        process = Process(name, f"{name}-{self._runs}")
+        process = Process(name, f"{name}-{self._runs}", self.skews.get(name, 0.0))
         service, health = SERVICES[name], Health(name)
         urls = {
             "quota-ledger": {"database_url": f"sqlite:///{self.ledger_path}"},
@@ -155,7 +171,6 @@ class World:
 
     async def main(self) -> None:
         """Set the cluster up, run the services and the load until the end."""
-        self._bound = 0
         self.api.on_write.append(self._count)
         for work in self.api.tasks():
             self._graveyard.append(self.loop.create_task(_awaited(work)))
@@ -167,7 +182,8 @@ class World:
             await self._make_node(f"n{number}")
         for name in SERVICES:
             self.start(name)
-        while not all(health.ready for health in self.healths.values()):  # noqa: ASYNC110  as a kubelet's probe
+        Inflictor(self, self.faults)
+        while self.now < READY_S and not all(health.ready for health in self.healths.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         load = self.loop.create_task(self._load())
         await asyncio.sleep(max(0.0, self.plan.seconds - self.now))
@@ -198,13 +214,13 @@ async def _awaited(work: Awaitable[None]) -> None:
 
 
 @contextmanager
-def prepared(plan: Plan, *, trace: IO[str] | None = None) -> Iterator[World]:
+def prepared(plan: Plan, faults: Sequence[Fault] = (), *, trace: IO[str] | None = None) -> Iterator[World]:
     """A world with all doors in place."""
     loop = VirtualLoop()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hbox-sim-", dir=_memory())))
         stack.enter_context(virtual(loop, Random(f"chance {plan.seed}")))
-        world = World(plan, loop, folder, Digest(loop, trace))
+        world = World(plan, loop, folder, Digest(loop, trace), faults)
         SimConnection.broker = world.broker
         stack.enter_context(world.api.installed())
         stack.enter_context(world.disk.installed())

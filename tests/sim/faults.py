@@ -1,0 +1,116 @@
+"""Faults of a run, made from its seed: what happens when, to which target, and for how long or how strongly.
+
+Each fault alone leaves the platform's promises intact, and so does any set of them. A run is fault-free after `last_end`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+SERVICES = ("topology-collector", "quota-ledger", "scheduler-core", "binder", "job-controller", "health-monitor")
+ALL = "*"
+STATEFUL = ("quota-ledger", "health-monitor")
+#: Histories that drop messages when they are full, and those that refuse them.
+HISTORIES = ("HBOX_JOBS", "HBOX_PLANS", "HBOX_DECISIONS", "HBOX_OUTCOMES")
+LAST_VALUES = ("HBOX_STATE",)
+
+#: Virtual seconds before the first fault, so that the services have begun.
+FIRST_S = 8.0
+#: Virtual seconds without a fault at the end of a run.
+QUIET_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`value`: seconds for which it lasts, for most kinds; see KINDS."""
+
+    at: float
+    kind: str
+    target: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.at:g}:{self.kind}:{self.target}:{self.value:g}"
+
+
+def parse(text: str) -> Fault:
+    """A fault as it is printed. Raises ValueError."""
+    at, kind, target, value = text.split(":")
+    if kind not in KINDS:
+        raise ValueError(f"{kind} is no kind of fault: {', '.join(sorted(KINDS))}")
+    return Fault(float(at), kind, target, float(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`value`: drawn for a new fault; `lasts`: whether it is the fault's duration in seconds."""
+
+    about: str
+    targets: tuple[str, ...]
+    value: Callable[[Random], float]
+    lasts: bool = True
+
+
+def _seconds(least: float, most: float) -> Callable[[Random], float]:
+    return lambda chance: round(chance.uniform(least, most), 2)
+
+
+KINDS: dict[str, Kind] = {
+    # time
+    "clock-jump": Kind("the wall clock of a service jumps by `value` seconds", SERVICES, _seconds(-30.0, 30.0), lasts=False),
+    "kill": Kind("the process dies; the next one starts after `value` seconds", SERVICES, _seconds(0.1, 8.0)),
+    "pause": Kind("the process stands still", SERVICES, _seconds(1.0, 20.0)),
+    # broker
+    "bus-late": Kind("messages take up to a third of a second", (*SERVICES, ALL), _seconds(1.0, 15.0)),
+    "bus-lost": Kind("one message in ten is lost", (*SERVICES, ALL), _seconds(1.0, 10.0)),
+    "bus-doubled": Kind("one message in five arrives twice", (*SERVICES, ALL), _seconds(1.0, 15.0)),
+    "bus-cut": Kind("the connection is lost, with all that is under way", (*SERVICES, ALL), _seconds(0.0, 8.0)),
+    "broker-restart": Kind("the broker ends, and returns without its streams in memory", ("",), _seconds(0.2, 10.0)),
+    "broker-forgets": Kind("the same; file streams lose what they stored in the last second", ("",), _seconds(0.2, 5.0)),
+    "stream-drops": Kind("a full history drops its older half", HISTORIES, _seconds(0.0, 0.0)),
+    "stream-full": Kind("a stream of last values takes no message", LAST_VALUES, _seconds(1.0, 10.0)),
+    # API server
+    "api-late": Kind("requests take up to two thirds of a second", (*SERVICES, ALL), _seconds(1.0, 15.0)),
+    "api-before": Kind("one request in three is lost", (*SERVICES, ALL), _seconds(1.0, 12.0)),
+    "api-after": Kind("one answer in three is lost", (*SERVICES, ALL), _seconds(1.0, 12.0)),
+    "api-conflict": Kind("one write in three gets 409", (*SERVICES, ALL), _seconds(1.0, 10.0)),
+    "api-error": Kind("one request in three gets 500 or 503", (*SERVICES, ALL), _seconds(1.0, 15.0)),
+    "api-gone": Kind("watches end with 410", (*SERVICES, ALL), _seconds(1.0, 10.0)),
+    "api-silent": Kind("open watches send nothing, not even their end", (*SERVICES, ALL), _seconds(1.0, 20.0)),
+    "api-stale": Kind("new watches read a server whose cache stands still", (*SERVICES, ALL), _seconds(1.0, 20.0)),
+    "api-compact": Kind("the history is compacted", ("",), _seconds(0.0, 0.0)),
+    # disk
+    "disk-slow": Kind("a commit takes up to 0.4 s", STATEFUL, _seconds(1.0, 15.0)),
+    "disk-before": Kind("one transaction in three fails before its commit", STATEFUL, _seconds(1.0, 8.0)),
+    "disk-after": Kind("one transaction in three fails after its commit", STATEFUL, _seconds(1.0, 8.0)),
+    "disk-restore": Kind(
+        "the process dies; the next one finds its database as of `value` seconds ago",
+        STATEFUL,
+        _seconds(0.1, 20.0),
+        lasts=False,
+    ),
+}
+
+
+def drawn(seed: int, seconds: float, kinds: Sequence[str] = ()) -> list[Fault]:
+    """The faults of a seed. `kinds`: the ones that occur; none given: all."""
+    chance = Random(f"faults {seed}")
+    until = seconds - QUIET_S
+    if until <= FIRST_S:
+        return []
+    names = [name for name in KINDS if not kinds or any(name.startswith(kind) for kind in kinds)]
+    found = []
+    for _ in range(chance.randint(2, 10)):
+        name = chance.choice(names)
+        kind = KINDS[name]
+        at = round(chance.uniform(FIRST_S, until), 2)
+        value = kind.value(chance)
+        if kind.lasts:
+            value = min(value, round(until - at, 2))
+        found.append(Fault(at, name, chance.choice(kind.targets), value))
+    return sorted(found, key=lambda fault: (fault.at, fault.kind))
+
+
+def last_end(faults: Sequence[Fault]) -> float:
+    """The virtual second at which the last fault ends."""
+    return max((fault.at + (fault.value if KINDS[fault.kind].lasts else 0.0) for fault in faults), default=0.0)
