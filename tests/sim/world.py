@@ -28,11 +28,9 @@ import hbox_scheduler.settings
 import hbox_topology.app
 import hbox_topology.settings
 from hbox_cli.platform.crds import bring, bring_levels
-from hbox_common.kube import MERGE_PATCH, NAMESPACES, NODES, PODS
 from hbox_common.runtime import Health, led
 from hbox_common.runtime.settings import Settings
 from hbox_sandbox.api.resources import PODS as POD_TYPE
-from hbox_sandbox.trace import TraceNode, TracePod, node_manifest, pod_manifest
 
 from .api import SimApi
 from .broker import Broker, SimConnection
@@ -41,6 +39,7 @@ from .disk import Disk
 from .faults import Fault
 from .inflict import Inflictor
 from .loop import PROCESS, Process, VirtualLoop, replaced, virtual
+from .users import ENDS_S, Users
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,6 @@ log = logging.getLogger(__name__)
 RESTART_S = 1.0
 #: Virtual seconds after which the load begins at the latest.
 READY_S = 5.0
-NAMESPACE = "team"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +90,12 @@ class World:
         self.processes: dict[str, Process] = {}
         self.healths: dict[str, Health] = {}
         self.ended: list[tuple[float, str, str]] = []  #: services that ended of themselves: when, which, why
-        self.node_names: list[str] = []
         self._graveyard: list[Any] = []
         self._runs = 0
         self._context = contextvars.copy_context()
         self._admin = self.api.client("sim-admin")
+        nodes = plan.nodes or self.chance.randint(6, 40)
+        self.users = Users(self._admin, self.api.cluster, Random(f"users {plan.seed}"), nodes=nodes, pods_per_s=plan.pods_per_s)
 
     @property
     def now(self) -> float:
@@ -177,36 +176,24 @@ class World:
         self._graveyard.append(self.loop.create_task(self.broker.run()))
         await bring(self._admin, lambda _: None)
         await bring_levels(self._admin, lambda _: None)
-        await self._admin.json("POST", NAMESPACES.path(), body={"metadata": {"name": NAMESPACE}})
-        for number in range(self.plan.nodes or self.chance.randint(6, 40)):
-            await self._make_node(f"n{number}")
+        await self.users.make()
         for name in SERVICES:
             self.start(name)
         Inflictor(self, self.faults)
         while self.now < READY_S and not all(health.ready for health in self.healths.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-        load = self.loop.create_task(self._load())
-        await asyncio.sleep(max(0.0, self.plan.seconds - self.now))
+        load = self.loop.create_task(self.users.run())
+        self._graveyard.append(load)
+        await asyncio.sleep(max(0.0, self.plan.seconds - ENDS_S - self.now))
+        if load.done():
+            load.result()
         load.cancel()
+        await self.users.mend()
+        await asyncio.sleep(max(0.0, self.plan.seconds - self.now))
 
     def _count(self, storage: str, event: Any) -> None:
         if storage == POD_TYPE.storage and event.previous is not None:
             self._bound += bool(event.version.fields["spec.nodeName"]) and not event.previous.fields["spec.nodeName"]
-
-    async def _make_node(self, name: str) -> None:
-        node = TraceNode(name, 128_000, 1_000_000, 8, "NVIDIA-H100-80GB-HBM3")
-        await self._admin.json("POST", NODES.path(), body=node_manifest(node, now=self.api.cluster.now()))
-        await self._admin.json("PATCH", NODES.path(name=name), body={"spec": {"taints": None}}, content_type=MERGE_PATCH)
-        self.node_names.append(name)
-
-    async def _load(self) -> None:
-        number = 0
-        while True:
-            await asyncio.sleep(self.chance.expovariate(self.plan.pods_per_s))
-            number += 1
-            pod = pod_manifest(TracePod(f"p{number}", 1000, 1000, cards=1, card_milli=1000), namespace=NAMESPACE)
-            pod["metadata"]["annotations"]["hbox.io/run-seconds"] = f"{self.chance.uniform(1.0, 4.0):.2f}"
-            await self._admin.json("POST", PODS.path(NAMESPACE), body=pod)
 
 
 async def _awaited(work: Awaitable[None]) -> None:

@@ -1,0 +1,221 @@
+"""Users and operators of a simulated cluster, drawn from the seed: queues with shares, pods and gangs that arrive and are deleted, nodes that fail and return.
+
+They end `ENDS_S` before the run does; what they have submitted by then runs, ends, or waits for resources that nothing releases.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+from hbox_common.errors import Conflict, NotFound
+from hbox_common.kube import MERGE_PATCH, NAMESPACES, NODES, PODGROUPS, PODS, QUEUES, KubeClient
+from hbox_common.model.annotations import CORDONED_BY
+from hbox_common.model.devices.nvidia import NVIDIA
+from hbox_sandbox.api.cluster import Cluster
+from hbox_sandbox.api.resources import NODES as NODE_TYPE
+from hbox_sandbox.api.resources import PODS as POD_TYPE
+from hbox_sandbox.trace import TraceNode, TracePod, node_manifest, pod_group_manifest, pod_manifest
+
+NAMESPACE = "team"
+MODEL = "NVIDIA-H100-80GB-HBM3"
+CARDS = 8
+#: Virtual seconds before the end of a run at which the users stop.
+ENDS_S = 40.0
+#: Fractions of all cards that the queues deserve; `spot` may use a quarter at most, `default` has no rule.
+DESERVED = {"prod": 0.5, "dev": 0.3, "spot": 0.0}
+SPOT_MOST = 0.25
+#: Fraction of all cards that pods without an end may take.
+ENDLESS = 0.25
+
+_SHAPES = (
+    TracePod("", 4000, 8192, cards=1, card_milli=250),
+    TracePod("", 4000, 8192, cards=1, card_milli=500),
+    TracePod("", 8000, 16384, cards=1, card_milli=1000),
+    TracePod("", 16000, 32768, cards=2, card_milli=1000),
+    TracePod("", 16000, 65536, cards=4, card_milli=1000),
+    TracePod("", 2000, 4096),
+)
+_WEIGHTS = (25, 20, 30, 6, 3, 16)
+#: Members of a gang and cards of each.
+_GANGS = ((2, 1), (4, 1), (8, 1), (2, 4), (2, 8))
+_GANG_SHARE = 0.05
+
+
+class Users:
+    """`made` is set once nodes and queues are there."""
+
+    def __init__(self, client: KubeClient, cluster: Cluster, chance: Random, *, nodes: int, pods_per_s: float) -> None:
+        self._client, self._cluster, self._chance, self._pods_per_s = client, cluster, chance, pods_per_s
+        self.nodes = [f"n{number:02}" for number in range(nodes)]
+        self.cards = CARDS * nodes
+        self.submitted = 0
+        self._number = 0
+        self._endless_milli = 0
+        load = chance.uniform(0.5, 1.3)
+        #: mean virtual seconds of a pod, so that `load` of all cards is asked for
+        self._mean_s = min(30.0, load * self.cards / (pods_per_s * 1.1))
+
+    async def make(self) -> None:
+        """Namespace, queues, nodes."""
+        await self._client.json("POST", NAMESPACES.path(), body={"metadata": {"name": NAMESPACE}})
+        for name, share in DESERVED.items():
+            spec: dict[str, Any] = {"weight": 1, "reclaimable": True}
+            if share:
+                spec["deserved"] = {NVIDIA.cards: str(int(share * self.cards))}
+            if name == "spot":
+                spec["capability"] = {NVIDIA.cards: str(int(SPOT_MOST * self.cards))}
+            await self._client.json("POST", QUEUES.path(), body={**_QUEUE, "metadata": {"name": name}, "spec": spec})
+        for name in self.nodes:
+            await self._make_node(name)
+
+    async def _make_node(self, name: str) -> None:
+        manifest = node_manifest(TraceNode(name, 128_000, 1_000_000, CARDS, MODEL), now=self._cluster.now())
+        await self._client.json("POST", NODES.path(), body=manifest)
+        await self._client.json("PATCH", NODES.path(name=name), body={"spec": {"taints": None}}, content_type=MERGE_PATCH)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._submit())
+            tasks.create_task(self._now_and_then(2.0, self._delete))
+            tasks.create_task(self._now_and_then(15.0, self._sicken))
+            tasks.create_task(self._now_and_then(30.0, self._lose_node))
+            tasks.create_task(self._now_and_then(20.0, self._cordon))
+            tasks.create_task(self._now_and_then(25.0, self._change_share))
+
+    async def _now_and_then(self, every_s: float, what: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await asyncio.sleep(self._chance.expovariate(1 / every_s))
+                tasks.create_task(_unless_gone(what()))
+
+    async def mend(self) -> None:
+        """Bring back what is sick, cordoned or gone."""
+        present = {one.name: one for one in self._cluster.store.collection(NODE_TYPE.storage).entries.values()}
+        for name in self.nodes:
+            if name not in present:
+                await self._make_node(name)
+                continue
+            fresh = node_manifest(TraceNode(name, 128_000, 1_000_000, CARDS, MODEL), now=self._cluster.now())
+            note = {NVIDIA.register_annotation: fresh["metadata"]["annotations"][NVIDIA.register_annotation]}
+            node = present[name].load()
+            change: dict[str, Any] = {"metadata": {"annotations": note}}
+            if CORDONED_BY not in (node["metadata"].get("annotations") or {}):
+                change["spec"] = {"unschedulable": None}
+            path = NODES.path(name=name)
+            await self._client.json("PATCH", path, body=change, content_type=MERGE_PATCH)
+            conditions = [one for one in node["status"]["conditions"] if one["type"] != "GpuUnhealthy"]
+            await self._client.json(
+                "PATCH", f"{path}/status", body={"status": {"conditions": conditions}}, content_type=MERGE_PATCH
+            )
+
+    # --- pods
+
+    async def _submit(self) -> None:
+        while True:
+            members = await self._unit()
+            await asyncio.sleep(self._chance.expovariate(self._pods_per_s / members))
+
+    async def _unit(self) -> int:
+        """Submit a pod or a gang. Returns the number of its pods."""
+        chance = self._chance
+        self._number += 1
+        queue = chance.choices((*DESERVED, "default"), (40, 30, 20, 10))[0]
+        if chance.random() < _GANG_SHARE:
+            members, cards = chance.choice(_GANGS)
+            name = f"g{self._number}"
+            group = pod_group_manifest(name, namespace=NAMESPACE, members=members, queue=queue)
+            await self._client.json("POST", PODGROUPS.path(NAMESPACE), body=group)
+            shapes = [TracePod(f"{name}-{i}", 8000, 16384, cards=cards, card_milli=1000, gang=name) for i in range(members)]
+            seconds = round(chance.expovariate(1 / self._mean_s) + 1.0, 2)
+        else:
+            (shape,) = chance.choices(_SHAPES, _WEIGHTS)
+            shapes = [TracePod(f"p{self._number}", shape.cpu_milli, shape.memory_mib, shape.cards, shape.card_milli)]
+            seconds = round(chance.expovariate(1 / self._mean_s) + 0.5, 2)
+        milli = sum(shape.milli for shape in shapes)
+        endless = chance.random() < 0.05 and self._endless_milli + milli <= ENDLESS * 1000 * self.cards
+        self._endless_milli += milli if endless else 0
+        level = chance.choices(("", "low", "high"), (80, 10, 10))[0]
+        for shape in shapes:
+            pod = pod_manifest(shape, namespace=NAMESPACE, queue=queue)
+            if not endless:
+                pod["metadata"]["annotations"]["hbox.io/run-seconds"] = f"{seconds:g}"
+            if level:
+                pod["spec"]["priorityClassName"] = level
+            await self._client.json("POST", PODS.path(NAMESPACE), body=pod)
+            self.submitted += 1
+        return len(shapes)
+
+    async def _delete(self) -> None:
+        """A user deletes a pod, whatever state it is in, or all pods of a gang."""
+        pods = [one for one in self._cluster.store.collection(POD_TYPE.storage).entries.values() if not one.deleting]
+        if not pods:
+            return
+        chosen = self._chance.choice(pods).name
+        names = [
+            one.name for one in pods if one.name == chosen or (chosen.startswith("g") and one.name.startswith(chosen[:-1]))
+        ]
+        for name in names:
+            await _unless_gone(self._client.json("DELETE", PODS.path(NAMESPACE, name)))
+
+    # --- nodes and queues
+
+    async def _sicken(self) -> None:
+        """A card, or the whole node, is sick for a while."""
+        name = self._chance.choice(self.nodes)
+        path = NODES.path(name=name)
+        if self._chance.random() < 0.5:
+            node = await self._client.json("GET", path)
+            cards = json.loads(node["metadata"]["annotations"][NVIDIA.register_annotation])
+            healthy = json.dumps(cards)
+            cards[self._chance.randrange(len(cards))]["health"] = False
+            sick: Any = {"metadata": {"annotations": {NVIDIA.register_annotation: json.dumps(cards)}}}
+            well: Any = {"metadata": {"annotations": {NVIDIA.register_annotation: healthy}}}
+            where = path
+        else:
+            node = await self._client.json("GET", path)
+            conditions = [one for one in node["status"]["conditions"] if one["type"] != "GpuUnhealthy"]
+            bad = {"type": "GpuUnhealthy", "status": "True", "reason": "Sim", "lastTransitionTime": self._cluster.now()}
+            sick, well = {"status": {"conditions": [*conditions, bad]}}, {"status": {"conditions": conditions}}
+            where = f"{path}/status"
+        await self._client.json("PATCH", where, body=sick, content_type=MERGE_PATCH)
+        await asyncio.sleep(self._chance.uniform(3.0, 20.0))
+        await self._client.json("PATCH", where, body=well, content_type=MERGE_PATCH)
+
+    async def _lose_node(self) -> None:
+        """A node is deleted with its pods, and joins again under its name."""
+        name = self._chance.choice(self.nodes)
+        await self._client.json("DELETE", NODES.path(name=name))
+        await asyncio.sleep(self._chance.uniform(0.0, 5.0))
+        for pod in list(self._cluster.store.collection(POD_TYPE.storage).entries.values()):
+            if pod.fields["spec.nodeName"] == name:
+                path = PODS.path(pod.namespace, pod.name)
+                await _unless_gone(self._client.json("DELETE", path, body={"gracePeriodSeconds": 0}))
+        await asyncio.sleep(self._chance.uniform(0.0, 10.0))
+        await self._make_node(name)
+
+    async def _cordon(self) -> None:
+        """An operator cordons a node for a while."""
+        path = NODES.path(name=self._chance.choice(self.nodes))
+        await self._client.json("PATCH", path, body={"spec": {"unschedulable": True}}, content_type=MERGE_PATCH)
+        await asyncio.sleep(self._chance.uniform(2.0, 20.0))
+        await self._client.json("PATCH", path, body={"spec": {"unschedulable": None}}, content_type=MERGE_PATCH)
+
+    async def _change_share(self) -> None:
+        """`prod` and `dev` deserve other amounts, which together stay the same."""
+        prod = self._chance.uniform(0.2, 0.6)
+        for name, share in (("prod", prod), ("dev", 0.8 - prod)):
+            spec = {"deserved": {NVIDIA.cards: str(int(share * self.cards))}}
+            await self._client.json("PATCH", QUEUES.path(name=name), body={"spec": spec}, content_type=MERGE_PATCH)
+
+
+_QUEUE = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
+
+
+async def _unless_gone(work: Coroutine[Any, Any, Any]) -> None:
+    try:
+        await work
+    except (Conflict, NotFound):
+        pass  # another event of the run was faster
