@@ -115,9 +115,10 @@ class Turns:
 
 
 class World:
-    """The cluster, its jobs and queues. `full`: no card is free, otherwise a twelfth of the nodes is empty. `loaded`: the running jobs are known."""
+    """The cluster, its jobs and queues. `full`: no card is free, otherwise a twelfth of the nodes is empty. `loaded`: the running jobs are known.
+    `nodes`: the number of the last nodes that this scheduler has; the others are those of another scheduler."""
 
-    def __init__(self, conf: Conf, *, full: bool = False, loaded: bool = True) -> None:
+    def __init__(self, conf: Conf, *, full: bool = False, loaded: bool = True, nodes: int = NODES) -> None:
         self.turns = Turns()
         self.projects = [(f"d{d}", QueueName(f"d{d}-p{p}")) for d in range(DEPARTMENTS) for p in range(PROJECTS)]
         self.holders, self.owners = ([name for _, name in self.projects[some::2]] for some in (0, 1))
@@ -127,7 +128,7 @@ class World:
         self.simulation = Simulation(policy_of(PolicyName.BINPACK), queues=queues, conf=conf)
         self.simulation.wall_ahead = WALL
         self.scheduler = self.simulation.scheduler
-        self.simulation.put_nodes(_nodes())
+        self.simulation.put_nodes(_nodes(nodes))
         self.memory = LongLived()
         self.turns.follow(self.scheduler)
         self.claims = self._claims(NODES * CARDS if full else RUNNING)
@@ -228,8 +229,8 @@ def _cards(count: int) -> dict[str, int]:
     return {GPU: count}
 
 
-def _nodes() -> Iterable[NodeState]:
-    return (node(f"node-{i:05}", cards=CARDS, cpu=96, memory_mib=1 << 20) for i in range(NODES))
+def _nodes(last: int) -> Iterable[NodeState]:
+    return (node(f"node-{i:05}", cards=CARDS, cpu=96, memory_mib=1 << 20) for i in range(NODES - last, NODES))
 
 
 @dataclass(frozen=True, slots=True)
