@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hbox_common.model import Job, JobId, Neighbour, PodUid, Queue, QueueName, RanFor
 from hbox_common.model.annotations import WALLTIME
 from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster.reservations import Reservation
-from hbox_scheduler.core.cluster.runtimes import RunTimes
+from hbox_scheduler.core.cluster.runtimes import RunTimes, Whose
 from hbox_scheduler.core.framework.conf import Conf
 from hbox_scheduler.core.placement.reservations import SessionReservations
 from hbox_scheduler.core.plugins.reservations import SURE_AFTER_S
@@ -413,6 +414,10 @@ def test_what_was_overrun_counts_for_all_walltimes_of_the_namespace() -> None:
     assert known.believed_s(queue, "liar", 60.0) == 60.0
 
 
+def whole_s(known: RunTimes, pair: Whose, ran_s: float) -> float:
+    return float(known.whole_s([pair], np.zeros(1, dtype=np.int64), np.array([ran_s]))[0])
+
+
 def test_what_was_learned_is_said_once_and_taken_in_by_who_knows_less() -> None:
     known, successor = RunTimes(), RunTimes()
     assert known.take_pending() == {}
@@ -425,7 +430,7 @@ def test_what_was_learned_is_said_once_and_taken_in_by_who_knows_less() -> None:
         known.take_in(learned)  # its own words
     for one in (known, successor):
         assert one.bound_s(QueueName("q"), "space") == 79.0
-        assert one.whole_s(QueueName("other"), "elsewhere", 70.0) == known.whole_s(QueueName("q"), "", 70.0)
+        assert whole_s(one, ("other", "elsewhere"), 70.0) == whole_s(known, ("q", ""), 70.0)
         assert one.believed_s(QueueName("q"), "space", 10.0) == pytest.approx(10.0 * 79 / 30)
     assert successor.take_pending() == {}
     known.ended(QueueName("q"), "space", 5.0, None)

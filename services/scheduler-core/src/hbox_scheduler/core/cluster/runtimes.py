@@ -8,16 +8,19 @@ A walltime is an upper bound of its pod's run time, as Slurm's `--time`, but HBo
 once, and from then on counts as the truth.
 """
 
-from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, nan
 from typing import TypeAlias
+
+import numpy as np
 
 from hbox_common.events import RUN_TIME_SHARDS
 from hbox_common.events.base import shard_of
 from hbox_common.model import QueueName, RanFor
+
+from .arrays import Bools, Floats, Ints
 
 #: Key of a history: a queue and a namespace; ("queue", "") = all namespaces of a queue; ("", "") = all pods.
 Whose: TypeAlias = tuple[str, str]
@@ -54,6 +57,38 @@ class _History:
         if self._sorted is None:
             self._sorted = sorted(self.ran)
         return self._sorted
+
+
+class _Table:
+    """Histories in one array, so that many run times are looked up at once: those of one history are numbers of their own in the order of all values."""
+
+    def __init__(self, histories: Sequence[_History | None]) -> None:
+        """`histories`: by code; several codes may have the same one."""
+        known = {id(one): one for one in histories if one is not None and len(one.ran) >= _FOR_END}
+        number = {key: place for place, key in enumerate(known)}
+        self._history: Ints = np.array([number.get(id(one), -1) for one in histories], dtype=np.int64)
+        ran = [one.in_order() for one in known.values()]
+        self._ends: Ints = np.cumsum([len(one) for one in ran], dtype=np.int64)
+        self._ran: Floats = np.array([each for one in ran for each in one], dtype=np.float64)
+        self._values: Floats = np.unique(self._ran)
+        own = np.repeat(np.arange(len(ran)), [len(one) for one in ran])
+        self._places: Ints = own * len(self._values) + np.searchsorted(self._values, self._ran)
+
+    def whole_s(self, codes: Ints, ran_s: Floats, part: float) -> Floats:
+        """`[n]`: as `RunTimes.whole_s`, by these histories alone."""
+        found = np.full(len(ran_s), nan)
+        if not len(self._ends):
+            return found
+        history = self._history[codes]
+        there = np.flatnonzero(history >= 0)
+        history = history[there]
+        rank = np.searchsorted(self._values, ran_s[there], side="right")
+        first = np.searchsorted(self._places, history * len(self._values) + rank)
+        longer = self._ends[history] - first
+        enough = longer >= _FOR_END
+        first, longer = first[enough], longer[enough]
+        found[there[enough]] = self._ran[first + np.minimum((part * longer).astype(np.int64), longer - 1)]
+        return found
 
 
 class RunTimes:
@@ -110,21 +145,24 @@ class RunTimes:
         ran = known.in_order()
         return ran[min(int((0.95 if sure else 0.5) * len(ran)), len(ran) - 1)]
 
-    def whole_s(self, queue: QueueName, namespace: str, ran_s: float, *, part: float = 0.9) -> float | None:
-        """Expected total run time of a pod that has run for `ran_s`: the 90th percentile, or another one, of those that ran longer; None = too few are
-        known."""
-        for whose in ((queue, namespace), (queue, ""), _EVERYBODY):
-            if (known := self._histories.get(whose)) is not None:
-                ran = known.in_order()
-                first = bisect_right(ran, ran_s)
-                if len(ran) - first >= _FOR_END:
-                    return ran[first + min(int(part * (len(ran) - first)), len(ran) - first - 1)]
-        return None
+    def whole_s(self, pairs: Sequence[Whose], whose: Ints, ran_s: Floats, *, part: float = 0.9) -> Floats:
+        """`[V]`: expected total run time of each pod that has run for `ran_s`: the 90th percentile, or another one, of those that ran longer; nan = too few are
+        known. `whose`: `[V]`, a code of `pairs`."""
+        found = np.full(len(ran_s), nan)
+        left = np.arange(len(ran_s))
+        for level in (lambda pair: pair, lambda pair: (pair[0], ""), lambda _: _EVERYBODY):
+            table = _Table([self._histories.get(level(pair)) for pair in pairs])
+            whole = table.whole_s(whose[left], ran_s[left], part)
+            found[left] = whole
+            left = left[np.isnan(whole)]
+            if not len(left):
+                break
+        return found
 
-    def any_of(self, queue: QueueName, namespace: str) -> bool:
-        """True if enough run times are known to call a run unusually long."""
-        known = self._histories.get((queue, namespace))
-        return known is not None and len(known.ran) >= _FOR_START
+    def any_of(self, pairs: Sequence[Whose]) -> Bools:
+        """By pair: enough run times are known to call a run unusually long."""
+        known = map(self._histories.get, pairs)
+        return np.array([one is not None and len(one.ran) >= _FOR_START for one in known], dtype=np.bool_)
 
     def _of(self, whose: Whose) -> _History:
         found = self._histories.get(whose)

@@ -12,8 +12,6 @@ from math import ceil, inf
 
 import numpy as np
 
-from hbox_common.model import QueueName
-
 from ..cluster.entities import Gang, Member, Status
 from ..cluster.runtimes import RunTimes
 from ..cluster.task import Task
@@ -21,9 +19,7 @@ from ..framework import Session
 from ..framework.basefits import capacity_when_empty
 from ..framework.placing import Placing
 from ..plugins.starts import Departures, Need, Start, earliest
-from ..plugins.walltimes import likely_end_of
-
-_RUNS = (Status.RUNNING, Status.BOUND, Status.ALLOCATED)
+from ..plugins.walltimes import Ends, placed_pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +32,8 @@ class Projection:
 
 def departures_of(session: Session, run_times: RunTimes) -> Departures | None:
     """Of all running pods; None: there are none."""
-    running = [
-        (likely_end_of(member, session.queues.get(gang.queue), run_times, session.now), member)
-        for gang in session.gangs
-        for member in gang.of(*_RUNS)
-        if member.row >= 0
-    ]
-    return Departures(session.columns, running) if running else None
+    pods = placed_pods(session)
+    return Departures(session.columns, pods, Ends(pods, session.queues, run_times, session.now).likely()) if len(pods) else None
 
 
 def projections(session: Session, gangs: Mapping[Gang, int], departures: Departures | None) -> dict[Gang, Projection]:
@@ -90,8 +81,6 @@ def _projection(session: Session, gang: Gang, ahead: int, departures: Departures
 
 def _driver(start: Start, departures: Departures) -> str:
     """The queue with the most cards on the nodes of the start among the pods that end before it."""
-    cards: Counter[QueueName] = Counter()
-    for end, member in departures.members:
-        if end <= start.at and start.rows[member.row]:
-            cards[member.gang.queue] += len(member.slices)
+    queues = departures.by_queue(start.rows, start.at)
+    cards = Counter({name: cards for name, (_, cards) in queues.items()})
     return "".join(f"jobs of queue {name} end on {count} cards" for name, count in cards.most_common(1) if count)

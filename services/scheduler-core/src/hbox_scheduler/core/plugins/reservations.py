@@ -27,10 +27,10 @@ import numpy as np
 from hbox_common.model import GroupPhase, QueueName, TopologyMode
 
 from ..cluster import Columns
-from ..cluster.arrays import Bools, Ints, Rows
+from ..cluster.arrays import Bools, Floats, Ints, Rows
 from ..cluster.entities import Gang, Member, Status
+from ..cluster.placedpods import PlacedPods
 from ..cluster.reservations import Reservation
-from ..cluster.runtimes import overrun
 from ..cluster.task import Task
 from ..explain.labels import Label
 from ..framework.basefits import capacity_when_empty
@@ -39,7 +39,7 @@ from ..framework.placing import Placing
 from ..preemption.preemptors import bound_to_domain
 from .arguments import Arguments
 from .starts import HORIZON_S, Departures, Need, Start, Within, earliest
-from .walltimes import bound_s, end_of, written_s
+from .walltimes import Ends, bound_s, placed_pods
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
@@ -185,14 +185,14 @@ class _Maker:
         waiting = [gang for gang in session.unplaced if self._waits(gang)] if plugin._most and plugin._depth else []
         if not waiting:
             return ()
-        running = self._running()
+        pods, ends = self._running()
         claims = {gang: self._entitled(gang) for gang in waiting}
         waiting.sort(key=lambda gang: (not claims[gang], not self._of_several_nodes(gang), session.gang_key(gang)))
         before = {one.gang: one for one in session.cluster.facts.reservations}
         taken = np.zeros(session.columns.size, dtype=np.bool_)
         of_queue: Counter[QueueName] = Counter()
         found: list[Reservation] = []
-        departures = Departures(session.columns, running)
+        departures = Departures(session.columns, pods, ends)
         for gang in waiting:
             if len(found) == plugin._most:
                 break
@@ -200,9 +200,7 @@ class _Maker:
                 continue
             own = departures
             if gang.ready:  # its own members stay
-                own = Departures(
-                    session.columns, [(end, member) for end, member in running if member.gang.id.strip() != gang.id.strip()]
-                )
+                own = Departures(session.columns, pods, ends, staying=pods.of_job(gang.id))
             known = before.get(gang.id)
             start = self._start(gang, own, taken, known)
             if start is None:
@@ -280,20 +278,14 @@ class _Maker:
     def _entitled(self, gang: Gang) -> bool:
         return self._session.entitled(self._session.queues[gang.queue], _as_one(self._needs(gang)))
 
-    def _running(self) -> list[tuple[float, Member]]:
-        """Running members, each with its expected end. Also records the namespaces whose pods overrun their walltimes."""
+    def _running(self) -> tuple[PlacedPods, Floats]:
+        """Running pods, and `[V]` their expected ends. Also records the namespaces whose pods overrun their walltimes."""
         session, now, known = self._session, self._now, self._run_times
-        over: dict[tuple[str, str], float] = {}
-        members = [
-            (member, session.queues.get(gang.queue)) for gang in session.gangs for member in gang.of(*_RUNS) if member.row >= 0
-        ]
-        for member, queue in members:
-            if member.started_at is not None and (walltime_s := written_s(member, queue)) is not None:
-                whose = member.gang.queue, member.namespace
-                over[whose] = max(over.get(whose, 1.0), overrun(now - member.started_at, walltime_s))
-        known.overrunning = over
-        found = [(now if member.task.offline else end_of(member, queue, known, now), member) for member, queue in members]
-        return [(max(end, now) if end <= now + HORIZON_S else inf, member) for end, member in found]
+        pods = placed_pods(session)
+        ends = Ends(pods, session.queues, known, now)
+        known.overrunning = ends.overruns()
+        expected = np.where(pods.offline(), now, ends.expected())
+        return pods, np.where(expected <= now + HORIZON_S, np.maximum(expected, now), inf)
 
     def _start(self, gang: Gang, departures: Departures, taken: Bools, known: Reservation | None) -> Start | None:
         session = self._session
@@ -337,13 +329,10 @@ class _Maker:
         nodes = ", ".join(session.node(row) for row in rows[:_NAMED]) + (
             f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
         )
-        here = [(end, member) for end, member in departures.members if start.rows[member.row]]
-        if start.at < inf:
-            here = [(end, member) for end, member in here if end <= start.at]
-        by_queue = Counter(member.gang.queue for _, member in here)
+        here = departures.by_queue(start.rows, start.at)
         holders = ", ".join(
             f"{count} of queue {name}"
-            for name, count in sorted(by_queue.items(), key=lambda item: (-item[1], item[0]))[:_NAMED]
+            for name, (count, _) in sorted(here.items(), key=lambda item: (-item[1][0], item[0]))[:_NAMED]
         )
         own_queue = start.at == inf and self._now - gang.created_at < 2 * self._plugin.reserves_after_s
         when = f"expected to start at {_clock(start.at, self._now)}" if start.at < inf else "to start when they are free"

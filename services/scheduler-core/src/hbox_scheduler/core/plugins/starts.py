@@ -7,7 +7,9 @@ of the columns; k by halving. Pods of unknown end come last: where the gang fits
 where least has to leave.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
@@ -16,9 +18,11 @@ from typing import TypeAlias
 
 import numpy as np
 
+from hbox_common.model import QueueName
+
 from ..cluster import Batch, Columns
-from ..cluster.arrays import Bools, Floats, Ints
-from ..cluster.entities import Member
+from ..cluster.arrays import Bools, Floats, Ints, Rows
+from ..cluster.placedpods import PlacedPods
 from ..cluster.task import Task
 from ..devices import pick
 from ..framework.basefits import FITS
@@ -62,7 +66,7 @@ class Within:
         """`[N]` masks of those that have the sums; those first where the gang's nodes were, then the lowest tier, then the least room. rooms: `[N]` each, how
         many pods fit on a node by themselves."""
         tree, domains = self.tree, self.domains
-        sums = [tree.sums(room[: tree.rows])[domains] for room in rooms]
+        sums = self.sums(rooms)
         good = np.all([there >= need.pods for there, need in zip(sums, needs, strict=True)], axis=0)
         kept = np.zeros(tree.rows, dtype=np.bool_)
         if before is not None:
@@ -71,41 +75,51 @@ class Within:
         for domain in domains[order[good[order]]].tolist():
             yield tree.mask(domain)
 
+    def sums(self, rooms: Sequence[Ints]) -> list[Ints]:
+        """For each of `rooms`, `[N]`, its sum in each domain."""
+        return [self.tree.sums(room[: self.tree.rows])[self.domains] for room in rooms]
+
 
 class Departures:
-    """Members in the order of their ends, as what their leaving gives back on the columns."""
+    """Placed pods in the order of their ends, as what their leaving gives back on the columns.
 
-    def __init__(self, columns: Columns, members: Sequence[tuple[float, Member]]) -> None:
-        """`members`: of any order, each with its end, and with a row."""
-        self._base = columns.future()
-        self.members = sorted(members, key=lambda item: (item[0], item[1].row, item[1].uid))
-        self.ends: Floats = np.array([end for end, _ in self.members], dtype=np.float64)
-        self.rows: Ints = np.array([member.row for _, member in self.members], dtype=np.int64)
-        by_task: dict[int, tuple[Task, list[int]]] = {}
-        cells: list[tuple[int, int, int, int]] = []
-        width = columns.card_index.shape[1]
-        for number, (_, member) in enumerate(self.members):
-            by_task.setdefault(id(member.task), (member.task, []))[1].append(number)
-            cells += [
-                (number, member.row * width + position, s.cores, s.memory_mib)
-                for s, position in zip(member.slices, columns.positions(member.row, member.slices), strict=True)
-                if position >= 0
-            ]
-        self._by_task = [(task, np.array(numbers, dtype=np.int64)) for task, numbers in by_task.values()]
-        self._cells: Ints = np.array(cells, dtype=np.int64).reshape(-1, 4)
+    One view of the columns is moved along this order, forward and back, so that a search costs by the pods between the points that it examines.
+    """
+
+    def __init__(self, columns: Columns, pods: PlacedPods, ends: Floats, staying: Bools | None = None) -> None:
+        """`ends`: `[V]`, seconds since the epoch, inf = unknown; `staying`: `[V]`, pods that do not leave."""
+        order = np.argsort(ends, kind="stable")
+        if staying is not None:
+            order = order[~staying[order]]
+        self._pods = pods
+        self.ends: Floats = ends[order]
+        self.rows: Ints = pods.rows[order]
+        self._order = order
+        self._gangs: Ints = pods.gang[order]
         self.known = int(np.searchsorted(self.ends, inf))
+        self._view = columns.future()
+        self._gone = 0  #: how many have left on the view
+        self._amounts = _Amounts(pods.tasks, pods.task[order], self.rows, self._view.used.shape[1])
+        counts = np.diff(pods.cell_ends, prepend=0)[order]
+        self._cell_ends: Ints = np.concatenate(([0], np.cumsum(counts)))
+        lines = np.repeat(pods.cell_ends[order] - self._cell_ends[1:], counts) + np.arange(int(self._cell_ends[-1]))
+        self._cells: Ints = pods.cells[lines]
 
-    def after(self, count: int) -> Columns:
-        """The columns once the first `count` have left, and all that leaves already."""
-        view = self._base.trial()
-        for task, numbers in self._by_task:
-            rows = self.rows[numbers[: int(np.searchsorted(numbers, count))]]
-            for column, units in task.amount:
-                np.subtract.at(view.used[column], rows, units)
-        cells = self._cells[: int(np.searchsorted(self._cells[:, 0], count))]
-        for name, amounts in (("card_cores_used", cells[:, 2]), ("card_memory_used", cells[:, 3]), ("card_pods", 1)):
-            np.subtract.at(getattr(view, name).reshape(-1), cells[:, 1], amounts)
-        return view
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def after(self, count: int) -> tuple[Columns, Ints]:
+        """The columns once the first `count` have left, and all that leaves already; and the pods that left, or came back, since the last call. The next call
+        changes these columns: to be read only."""
+        first, last = sorted((self._gone, count))
+        leave = np.subtract if count > self._gone else np.add
+        view, rows = self._view, self.rows[first:last]
+        self._amounts.move(view.used, first, last, leave)
+        cells = self._cells[self._cell_ends[first] : self._cell_ends[last]]
+        for name, amounts in (("card_cores_used", cells[:, 1]), ("card_memory_used", cells[:, 2]), ("card_pods", 1)):
+            leave.at(getattr(view, name).reshape(-1), cells[:, 0], amounts)
+        self._gone = count
+        return view, rows
 
     def last_end(self, count: int, rows: int) -> Floats:
         """`[N]`: when the last of the first `count` leaves each row; -inf where none of them is."""
@@ -116,20 +130,74 @@ class Departures:
     def together(self, count: int, rows: int) -> tuple[int, Bools]:
         """How many have left once the gang has that the last of the first `count` is of; and `[N]` where that gang is the last to leave. Of others that
         end soon after it none counts as gone: which of their nodes comes free first changes with each look."""
-        end, last = self.members[count - 1]
+        end, gang = self.ends[count - 1], int(self._gangs[count - 1])
         until = int(np.searchsorted(self.ends[: self.known], end + TOGETHER_S, side="right"))
-        count = next((n for n in range(until, count, -1) if self.members[n - 1][1].gang is last.gang), count)
+        with_it = np.flatnonzero(self._gangs[count:until] == gang)
+        count += int(with_it[-1]) + 1 if len(with_it) else 0
         there: Bools = np.zeros(rows, dtype=np.bool_)
-        there[[member.row for member in last.gang.members if member.row >= 0]] = True
+        there[self._pods.gang_rows(gang)] = True
         return count, there & (self.last_end(count, rows) >= end - TOGETHER_S)
 
     def unknown_cards(self, rows: int) -> Floats:
         """`[N]`: cards of those of unknown end, and a little for each of them."""
         held = np.zeros(rows)
-        numbers = range(self.known, len(self.members))
-        amounts = [len(self.members[number][1].slices) + 1e-3 for number in numbers]
-        np.add.at(held, self.rows[self.known :], amounts)
+        np.add.at(held, self.rows[self.known :], self._pods.cards[self._order[self.known :]] + 1e-3)
         return held
+
+    def by_queue(self, rows: Bools, until: float) -> dict[QueueName, tuple[int, int]]:
+        """Pods on these rows, `[N]`, that end by `until`, and their cards; the queue first of which a pod ends first."""
+        there = self._order[np.flatnonzero(rows[self.rows] & (self.ends <= until))]
+        codes, first, code = np.unique(self._pods.whose[there], return_index=True, return_inverse=True)
+        pods, cards = np.bincount(code), np.bincount(code, weights=self._pods.cards[there])
+        found: dict[QueueName, tuple[int, int]] = {}
+        for number in np.argsort(first).tolist():
+            queue = QueueName(self._pods.pairs[codes[number]][0])
+            before = found.get(queue, (0, 0))
+            found[queue] = before[0] + int(pods[number]), before[1] + int(cards[number])
+        return found
+
+
+#: A resource that at least one of so many pods requests has a number for each pod.
+_COMMON = 8
+
+
+class _Amounts:
+    """What V pods request, in their order. Amounts of rare resources, of which there may be hundreds, are entries: pod by pod, of those that request one."""
+
+    def __init__(self, tasks: Sequence[Task], codes: Ints, rows: Ints, width: int) -> None:
+        """`codes`: `[V]`, of `tasks`; `width`: that of `Columns.used`."""
+        counts = np.bincount(codes, minlength=len(tasks)).tolist()
+        pods: Counter[int] = Counter()
+        for task, count in zip(tasks, counts, strict=True):
+            for column, _ in task.amount if count else ():
+                pods[column] += count
+        common = {column: np.zeros(len(tasks), dtype=np.int64) for column in pods if _COMMON * pods[column] >= len(codes)}
+        rare: dict[int, list[tuple[int, int]]] = {}
+        for code, task in enumerate(tasks):
+            for column, units in task.amount if counts[code] else ():
+                if column in common:
+                    common[column][code] = units
+                else:
+                    rare.setdefault(code, []).append((column, units))
+        self._common = [(column, units[codes]) for column, units in common.items()]
+        self._rows = rows
+        each = np.zeros(len(tasks), dtype=np.int64)
+        for code, amounts in rare.items():
+            each[code] = len(amounts)
+        self._ends: Ints = np.concatenate(([0], np.cumsum(each[codes])))
+        entries = [entry for code in codes[each[codes] > 0].tolist() for entry in rare[code]] if rare else []
+        self._rare: Ints = np.array(entries, dtype=np.int64).reshape(-1, 2)
+        self._rare[:, 0] *= width
+        self._rare[:, 0] += np.repeat(rows, each[codes])
+
+    def move(self, used: Ints, first: int, last: int, leave: np.ufunc) -> None:
+        """Add or subtract what the pods from `first` to before `last` request; `used`: `[R, N]`."""
+        rows = self._rows[first:last]
+        for column, units in self._common:
+            leave.at(used[column], rows, units[first:last])
+        entries = self._rare[self._ends[first] : self._ends[last]]
+        if len(entries):
+            leave.at(used.reshape(-1), entries[:, 0], entries[:, 1])
 
 
 #: What decides between nodes, given `room[N]`: arrays `[N]`, lowest first; the first that differs decides.
@@ -149,21 +217,17 @@ def earliest(
     def roomiest(room: Ints) -> tuple[Floats | Ints, ...]:
         return others, -room
 
-    def after(count: int, order: Order = roomiest, cost: Floats | None = None) -> Bools | None:
-        if within is None:
-            return lay_out(departures.after(count), needs, order)
-        return _lay_out_within(departures.after(count), needs, order, within, before, cost)
-
-    if (rows := after(0)) is not None:
+    search = _Search(departures, needs, within, before)
+    if (rows := search.laid_out(0, roomiest)) is not None:
         return Start(rows, now)
     low, high = 0, departures.known  # it does not fit after `low`
-    if after(high) is None:
+    if not search.fits(high, roomiest):
         held = departures.unknown_cards(size)
-        rows = after(len(departures.members), lambda room: (others, held / np.maximum(room, 1), -room), held)
+        rows = search.laid_out(len(departures), lambda room: (others, held / np.maximum(room, 1), -room), held)
         return None if rows is None else Start(rows, inf)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if after(middle) is None else (low, middle)
+        low, high = (low, middle) if search.fits(middle, roomiest) else (middle, high)
     at = float(departures.ends[high - 1])
     gone, together = departures.together(high, size)
     last = departures.last_end(gone, size)
@@ -173,20 +237,62 @@ def earliest(
         last."""
         return ~(together & (room == room.max())), last > at, others, -room, -last
 
-    rows = after(gone, idle_least)
+    rows = search.laid_out(gone, idle_least)
     if rows is None:  # shapes that share nodes are laid out otherwise in another order
-        rows = after(high)
+        rows = search.laid_out(high, roomiest)
     return None if rows is None else Start(rows, max(at, float(last[rows].max()), now))
 
 
-def lay_out(columns: Columns, needs: Sequence[Need], order: Order) -> Bools | None:
+class _Search:
+    """Whether, and where, a gang fits once some pods have left. The rooms of its shapes are kept for rows where nothing changed."""
+
+    def __init__(self, departures: Departures, needs: Sequence[Need], within: Within | None, before: Bools | None) -> None:
+        self._departures, self._needs, self._within, self._before = departures, needs, within, before
+        self._rooms: list[Ints] = []
+
+    def fits(self, count: int, order: Order) -> bool:
+        """Whether `laid_out` finds nodes: mostly by sums alone."""
+        self._rooms_after(count)
+        return self._may_fit() and (len(self._needs) == 1 or self.laid_out(count, order) is not None)
+
+    def laid_out(self, count: int, order: Order, cost: Floats | None = None) -> Bools | None:
+        """The gang's nodes once the first `count` pods have left."""
+        columns = self._rooms_after(count)
+        if not self._may_fit():
+            return None
+        if len(self._needs) > 1:
+            columns = _bookable(columns)
+        if self._within is None:
+            return lay_out(columns, self._needs, order, self._rooms)
+        return _lay_out_within(columns, self._needs, order, self._within, self._before, cost, self._rooms)
+
+    def _may_fit(self) -> bool:
+        """Whether each shape by itself has the room, in one domain if it has to be. Then a gang of one shape fits."""
+        if self._within is None:
+            return all(int(room.sum()) >= need.pods for room, need in zip(self._rooms, self._needs, strict=True))
+        pods = np.array([need.pods for need in self._needs])
+        return bool((np.array(self._within.sums(self._rooms)) >= pods[:, None]).all(axis=0).any())
+
+    def _rooms_after(self, count: int) -> Columns:
+        columns, rows = self._departures.after(count)
+        if not self._rooms:
+            self._rooms = [capacity(columns, need) for need in self._needs]
+        elif len(rows):
+            changed = np.zeros(columns.size, dtype=np.bool_)
+            changed[rows] = True
+            where = np.flatnonzero(changed)
+            for room, need in zip(self._rooms, self._needs, strict=True):
+                room[where] = capacity(columns, need, where)
+        return columns
+
+
+def lay_out(columns: Columns, needs: Sequence[Need], order: Order, rooms: Sequence[Ints]) -> Bools | None:
     """`[N]`: the nodes of a gang, or None where not all of it fits. The shapes with least room on a node go first; each to nodes that are taken already, then
-    by `order`.
+    by `order`. rooms: the `capacity` of each shape.
 
     If another shape follows, the places are booked on `columns`.
     """
     taken = np.zeros(columns.size, dtype=np.bool_)
-    rooms = [capacity(columns, need) for need in needs]
     if any(room.sum() < need.pods for room, need in zip(rooms, needs, strict=True)):
         return None
     ranked = sorted(range(len(needs)), key=lambda i: (int(rooms[i].max()), i))
@@ -208,16 +314,22 @@ def lay_out(columns: Columns, needs: Sequence[Need], order: Order) -> Bools | No
 
 
 def _lay_out_within(  # noqa: PLR0917  # what, where, and in which order
-    columns: Columns, needs: Sequence[Need], order: Order, within: Within, before: Bools | None, cost: Floats | None
+    columns: Columns,
+    needs: Sequence[Need],
+    order: Order,
+    within: Within,
+    before: Bools | None,
+    cost: Floats | None,
+    rooms: Sequence[Ints],
 ) -> Bools | None:
     """As `lay_out`, all in one of the domains: the first that does, or, of the first few, the one whose nodes cost least (`[N]`)."""
     found: list[tuple[float, Bools]] = []
-    rooms = [capacity(columns, need) for need in needs]
     for mask in islice(within.holding(rooms, needs, before), _DOMAINS):
         inside: Bools = np.zeros(columns.size, dtype=np.bool_)
         inside[: len(mask)] = mask
-        view = columns.trial() if len(needs) > 1 else columns
-        rows = lay_out(view, [replace(need, allowed=need.allowed & inside) for need in needs], order)
+        view = _bookable(columns) if len(needs) > 1 else columns
+        of_domain = [replace(need, allowed=need.allowed & inside) for need in needs]
+        rows = lay_out(view, of_domain, order, [np.where(inside, room, 0) for room in rooms])
         if rows is None:
             continue
         if cost is None:
@@ -230,6 +342,14 @@ def _lay_out_within(  # noqa: PLR0917  # what, where, and in which order
 _DOMAINS = 16
 
 
+def _bookable(columns: Columns) -> Columns:
+    """A copy for `_book`."""
+    view = copy(columns)
+    for name in ("used", "card_cores_used", "card_memory_used", "card_pods"):
+        setattr(view, name, getattr(columns, name).copy())
+    return view
+
+
 def _book(columns: Columns, batch: Batch) -> None:
     """On columns that no other code reads; host ports are left out."""
     for column, units in batch.amount:
@@ -239,11 +359,11 @@ def _book(columns: Columns, batch: Batch) -> None:
         np.add.at(getattr(columns, name).reshape(-1), cells, amounts)
 
 
-def capacity(columns: Columns, need: Need) -> Ints:
-    """`[N]`: how many of the pods fit on each node that they may use."""
-    rows = slice(0, columns.size)
-    room = np.where(need.allowed, _NO_LIMIT, 0)
+def capacity(columns: Columns, need: Need, rows: Ints | None = None) -> Ints:
+    """`[N]`: how many of the pods fit on each node that they may use. rows: only these."""
+    which: Rows = slice(0, columns.size) if rows is None else rows
+    room = np.where(need.allowed[which], _NO_LIMIT, 0)
     for plugin in FITS:
-        if (fits := plugin.capacity(columns, rows, need.task)) is not None:
+        if (fits := plugin.capacity(columns, which, need.task)) is not None:
             np.minimum(room, fits, out=room)
     return np.maximum(room, 0, out=room)

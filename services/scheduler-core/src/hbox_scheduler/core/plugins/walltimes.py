@@ -2,14 +2,24 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
-from math import inf
+from math import inf, nan
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hbox_common.model import QueueName
 from hbox_common.model.annotations import WALLTIME
 
-from ..cluster.entities import Member, QueueInfo
-from ..cluster.runtimes import RunTimes
+from ..cluster.arrays import Floats
+from ..cluster.entities import Member, QueueInfo, Status
+from ..cluster.placedpods import PlacedPods
+from ..cluster.runtimes import LEAST_S, RunTimes, Whose
 from .durations import duration_s
+
+if TYPE_CHECKING:
+    from ..framework.session import Session
+
+_RUNS = (Status.RUNNING, Status.BOUND, Status.ALLOCATED)
 
 _parsed = lru_cache(maxsize=1024)(duration_s)
 
@@ -48,29 +58,55 @@ def bound_of(written_s: float | None, queue: QueueName, namespace: str, known: R
     return inf if learned is None else learned
 
 
-def end_of(member: Member, queue: QueueInfo | None, known: RunTimes, now: float) -> float:
-    """Expected end of a running member, in seconds since the epoch; inf = unknown.
-
-    The earlier of the written and the learned end: an end expected too early keeps nodes idle for nothing, one expected too late admits pods that delay the
-    start. A member that overran both is expected to continue for a quarter of what it has run.
-    """
-    started = now if member.started_at is None else min(member.started_at, now)
-    ran_s = now - started
-    written, learned = written_s(member, queue), known.whole_s(member.gang.queue, member.namespace, ran_s)
-    left = [whole - ran_s for whole in (written, learned) if whole is not None and whole > ran_s]
-    if left:
-        return now + min(left)
-    return inf if written is None and not known.any_of(member.gang.queue, member.namespace) else now + ran_s / 4
+def placed_pods(session: "Session") -> PlacedPods:
+    """The pods that run, or will as soon as their plans are answered."""
+    members = [member for gang in session.gangs for member in gang.of(*_RUNS) if member.row >= 0]
+    return PlacedPods.of(session.columns, [(one, walltime_in(one.annotations, one.gang.annotations)) for one in members])
 
 
-def likely_end_of(member: Member, queue: QueueInfo | None, known: RunTimes, now: float) -> float:
-    """As `end_of`, but the end that is as likely too early as too late: the median of the runs that lasted longer, or half of what the walltime leaves."""
-    started = now if member.started_at is None else min(member.started_at, now)
-    ran_s = now - started
-    learned = known.whole_s(member.gang.queue, member.namespace, ran_s, part=0.5)
-    if learned is not None and learned > ran_s:
-        return now + learned - ran_s
-    written = written_s(member, queue)
-    if written is not None and written > ran_s:
-        return now + (written - ran_s) / 2
-    return end_of(member, queue, known, now)
+class Ends:
+    """Expected ends of placed pods, in seconds since the epoch; inf = unknown."""
+
+    def __init__(self, pods: PlacedPods, queues: Mapping[QueueName, QueueInfo], known: RunTimes, now: float) -> None:
+        self._pods, self._known, self._now = pods, known, now
+        by_queue: dict[str, float] = {}
+        for name, _ in pods.pairs:
+            if name not in by_queue:
+                queue = queues.get(QueueName(name))
+                found = walltime_in(queue.annotations) if queue is not None and queue.annotations else None
+                by_queue[name] = nan if found is None else found
+        of_pair = np.array([by_queue[name] for name, _ in pods.pairs], dtype=np.float64)
+        #: `[V]`: the walltime by the annotation of the pod, its PodGroup or its queue, in this order; nan = none is a duration
+        self.written_s: Floats = np.where(np.isnan(pods.walltime_s), of_pair[pods.whose], pods.walltime_s)
+        self._ran_s: Floats = now - np.where(np.isnan(pods.started), now, np.minimum(pods.started, now))
+
+    def overruns(self) -> dict[Whose, float]:
+        """By how much pods exceed their walltimes: the largest factor of each queue and namespace; left out where none exceeds its own."""
+        pods = self._pods
+        with np.errstate(invalid="ignore"):
+            factors = (self._now - pods.started) / np.maximum(self.written_s, LEAST_S)
+            over = np.flatnonzero(factors > 1.0)
+        worst = np.ones(len(pods.pairs))
+        np.maximum.at(worst, pods.whose[over], factors[over])
+        return {pods.pairs[code]: float(worst[code]) for code in np.flatnonzero(worst > 1.0).tolist()}
+
+    def expected(self) -> Floats:
+        """`[V]`: the earlier of the written and the learned end: an end expected too early keeps nodes idle for nothing, one expected too late admits pods that
+        delay the start. A pod that overran both is expected to continue for a quarter of what it has run."""
+        learned = self._known.whole_s(self._pods.pairs, self._pods.whose, self._ran_s)
+        left = np.minimum(self._left_s(self.written_s), self._left_s(learned))
+        any_known = self._known.any_of(self._pods.pairs)[self._pods.whose]
+        overrun = np.where(np.isnan(self.written_s) & ~any_known, inf, self._now + self._ran_s / 4)
+        return np.where(left < inf, self._now + left, overrun)
+
+    def likely(self) -> Floats:
+        """As `expected`, but an end that is as likely too early as too late: the median of the runs that lasted longer, or half of what the walltime
+        leaves."""
+        learned = self._known.whole_s(self._pods.pairs, self._pods.whose, self._ran_s, part=0.5)
+        found = np.where(learned > self._ran_s, self._now + learned - self._ran_s, self._now + self._left_s(self.written_s) / 2)
+        return np.where(found < inf, found, self.expected())
+
+    def _left_s(self, whole_s: Floats) -> Floats:
+        """`[V]`: seconds until so long a run is over; inf = it is over already, or unknown."""
+        with np.errstate(invalid="ignore"):
+            return np.where(whole_s > self._ran_s, whole_s - self._ran_s, inf)
