@@ -232,13 +232,14 @@ async def test_a_backup_that_is_none_changes_nothing(kit: Kit, tmp_path: Path, h
 
 
 async def test_a_backup_of_an_older_schema_is_brought_to_ours(kit: Kit, tmp_path: Path) -> None:
-    """Schema 11 has no card names, claims on volumes or oldest program; an older one is refused unchanged."""
+    """Schema 11 has no card names, claims on volumes, segments or oldest program; an older one is refused unchanged."""
     database, file = tmp_path / "ledger.db", tmp_path / "backup.db"
     await history(kit, address(database))
     backup(address(database), file)
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("ALTER TABLE claims DROP COLUMN volume_claims")
-        for newer in ("card_names", "schema_reach"):
+        connection.execute("ALTER TABLE ledger DROP COLUMN commits")
+        for newer in ("card_names", "schema_reach", "segments", "segment_contents"):
             connection.execute(f"DROP TABLE {newer}")
         connection.execute("UPDATE alembic_version SET version_num = '0009'")
     with pytest.raises(InvalidRequest, match="its schema 0009 is older than 0011"):

@@ -64,6 +64,7 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 METER_S = 60.0
+SEAL_S = 60.0
 #: Seconds between two turns over outcomes or pod facts: no component waits for a single one, and each turn is a commit.
 EVIDENCE_S = 0.1
 #: Seconds until the comparison that follows a requested one: the first may have missed changes that were in progress.
@@ -204,6 +205,7 @@ async def _serve(  # noqa: PLR0917  everything that `run` has opened
             tasks.create_task(shell.tick(conditions))
             tasks.create_task(shell.meter())
             tasks.create_task(shell.forget())
+            tasks.create_task(shell.seal())
             tasks.create_task(shell.stop_when_taken_over())
     finally:
         await relay.flush()
@@ -474,6 +476,17 @@ class Shell:
             except Unavailable as e:
                 log.warning("old rows stay: %s", e)
             await asyncio.sleep(self._settings.kept_s / 24)
+
+    async def seal(self) -> NoReturn:
+        """Seal old history, a segment at a time."""
+        kept_d, most = self._settings.history_kept_d, self._settings.history_records
+        while True:
+            await asyncio.sleep(SEAL_S)
+            try:
+                if not self._ledger.state.frozen:
+                    await self._ledger.seal(before=wall_s() - DAY_S * kept_d if kept_d else 0.0, most=most)
+            except Unavailable as e:
+                log.warning("old history is sealed later: %s", e)
 
     async def stop_when_taken_over(self) -> NoReturn:
         await self._ledger.taken_over.wait()

@@ -19,7 +19,7 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from hbox_common.clock import Clock
+from hbox_common.clock import Clock, monotonic_s
 from hbox_common.errors import Bug, Conflict, Unavailable
 from hbox_common.events import (
     CloudEvent,
@@ -59,7 +59,7 @@ from hbox_common.store import Batch, Letter, Store
 from hbox_common.telemetry import recording
 
 from . import metrics
-from .adapters import load, repair, rollup, tables
+from .adapters import load, repair, rollup, segments, tables
 from .adapters.journal import Head, Repeated
 from .caches import ChangedQueues, RecentIds
 from .core import arbitrate, kubelet_cards, lifecycle, publicfacts, recovery
@@ -74,6 +74,7 @@ from .core.ledgerstate import LedgerState
 from .core.overbooked import overbooked
 from .core.reconcile import Comparison, in_order
 from .core.recovery import StreamHistory
+from .core.segments import sealed_record
 from .core.step import Step
 from .kubelets import Kubelets
 from .messages import messages_of
@@ -96,6 +97,9 @@ LONGEST_NOTE = 1000
 
 #: Slices of a comparison: pods to sort, and claims to compare with the list. Each takes milliseconds.
 ORDERED_SLICE, MISSED_SLICE = 1000, 10_000
+
+#: Sealed rows that one transaction deletes, and the pause in seconds after it.
+TRIMMED_SLICE, TRIM_PAUSE_S = 256, 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,6 +572,34 @@ class Ledger:
         while rows := await self._store.write(lambda c: rollup.sum_up_a_day(c, before=before)):
             count += rows
         return count
+
+    async def seal(self, *, before: float, most: int) -> int:
+        """Seal segments of the audit and of the transfers whose records are from before that time, or that more than `most` (0: any number of) records follow.
+        Returns the number of segments.
+
+        The lock is held only for the commit of a segment. A pause as long as the work follows each segment, so that a backlog takes half of the time."""
+        await self._trim()
+        count = 0
+        while True:
+            began = monotonic_s()
+            made = await self._store.look(lambda c: segments.draft(c, before=before, most=most))
+            if made is None:
+                return count
+            async with self._lock:
+                await self._fresh()
+                note = sealed_record(self.state.epoch, self._clock(), made.header, made.digest)
+                await self._turn(lambda _: None, notes=[note], extra=partial(segments.add, made=made))
+            await self._trim()
+            count += 1
+            await asyncio.sleep(monotonic_s() - began)
+
+    async def _trim(self) -> None:
+        """Delete sealed rows from their tables. Each slice is a short transaction, and others are committed in between."""
+        left = await self._store.read(segments.untrimmed)
+        while left is not None:
+            rows = left
+            left = await self._store.write(lambda c, rows=rows: segments.trim(c, rows, TRIMMED_SLICE))  # type: ignore[misc]
+            await asyncio.sleep(TRIM_PAUSE_S)
 
     # --- queries
 

@@ -21,6 +21,18 @@ class LedgerSettings(Base):
     kept_s: float = Field(
         86_400.0, ge=3600, description="Seconds for which the ledger keeps answers, void claims and message ids."
     )
+    history_kept_d: float = Field(
+        30.0,
+        ge=0,
+        le=36_500,
+        description="Days after which audit records and transfers are sealed: compressed into segments of 16,384 records; 0 = never.",
+    )
+    history_records: int = Field(
+        1_000_000,
+        ge=0,
+        le=10**12,
+        description="Number of audit records beyond which older ones are sealed before history_kept_d has passed; 0 = any number.",
+    )
     evictions_most: int = Field(
         0,
         ge=0,

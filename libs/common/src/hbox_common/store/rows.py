@@ -16,10 +16,12 @@ ROWS = 5_000
 
 
 def copy_rows(source: Connection, target: Connection, metadata: MetaData) -> None:
-    """Insert every row of every table of `metadata`, in the order of its key, without a commit."""
+    """Insert every row of every table of `metadata`, in the order of its key, without a commit. A table of large rows has in its `info` how many `rows` are
+    copied at a time."""
     for table in metadata.sorted_tables:
-        rows = source.execution_options(yield_per=ROWS).execute(select(table).order_by(*table.primary_key.columns))
-        for batch in rows.mappings().partitions(ROWS):
+        most = table.info.get("rows", ROWS)
+        rows = source.execution_options(yield_per=most).execute(select(table).order_by(*table.primary_key.columns))
+        for batch in rows.mappings().partitions(most):
             target.execute(insert(table), [dict(row) for row in batch])
 
 

@@ -1,7 +1,7 @@
 """Verifies the ledger's database against itself: read-only, on one snapshot, while the ledger runs.
 
-The audit is followed from its first record: the chain is intact and includes `head`; it yields the states of the claims and as many changes as the epoch had.
-The transfers replay to the balances; balances and card accounts equal the sums of the live claims.
+The audit is followed from its first record, through the sealed segments and then its table (`history`): the chain is intact and includes `head`; it yields the
+states of the claims and as many changes as the epoch had. The transfers replay to the balances; balances and card accounts equal the sums of the live claims.
 
 A row that cannot be read is named, and its content is taken from the audit, so that it causes no further faults. A row that a ledger set aside is a note: the
 audit contains that record, and accounts continue without the claim.
@@ -9,12 +9,11 @@ audit contains that record, and accounts continue without the claim.
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, select
+from sqlalchemy import Connection, Row, select
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import (
@@ -36,12 +35,11 @@ from hbox_common.store import reading
 
 from ..core.accounts.loans import on_loan
 from ..core.cardnumbers import CardName, subject_of
-from ..core.chain import Chain, Mark, Record
+from ..core.chain import Chain, Mark
 from ..core.step import Bucket
 from . import tables as t
+from .history import Transfers, replay
 from .repair import amounts
-
-ROWS = 10_000
 
 
 @dataclass(slots=True)
@@ -49,6 +47,7 @@ class Proof:
     """What was looked at, and what is wrong with it, in sentences."""
 
     records: int = 0
+    segments: int = 0  #: that are sealed
     head: Mark | None = None  #: None: nothing is in the audit yet
     checks: int = 0
     faults: list[str] = field(default_factory=list)
@@ -94,38 +93,30 @@ def prove(url: str, *, through: Mark | None = None) -> Proof:
         if state is None:
             raise InvalidRequest("database: no ledger has begun an epoch in it", hint="is it the right database?")
         rows = connection.execute(select(t.claims).where(t.claims.c.state != ClaimState.VOID)).all()
-        chain = _chain(connection, proof, through=through)
+        chain, transfers = _history(connection, proof, through=through)
         claims = [claim for row in rows if (claim := _claim(proof, row, chain)) is not None]
         if chain is not None:
             _audit(proof, chain, claims, now=(Epoch(state.epoch), state.idx))
             _nominations(connection, proof, chain)
             _names(connection, proof, chain)
-        _balances(connection, proof, claims)
+        _balances(connection, proof, claims, transfers)
         _cards(connection, proof, claims)
     return proof
 
 
-def _chain(connection: Connection, proof: Proof, *, through: Mark | None) -> Chain | None:
-    """The audit from its first record to its last; None where it is broken: what comes after that proves nothing."""
-    chain = Chain()
-    for r in _rows(connection, select(t.audit).order_by(t.audit.c.seq)):
-        record = Record(r.epoch, r.at, r.actor, r.subject, r.change, r.cause, r.entry)
-        fault = chain.follow(r.seq, record, bytes(r.hash))
-        proof.check(not fault, fault)
-        if fault:
-            return None
-        if through is not None and through.seq == r.seq:
-            proof.check(
-                through.hash == chain.hash,
-                f"audit record {r.seq} is another than that of {through}: history was written anew",
-            )
+def _history(connection: Connection, proof: Proof, *, through: Mark | None) -> tuple[Chain | None, Transfers | None]:
+    """Audit and transfers from their first row to their last; None where they are broken."""
+    history = replay(connection, proof.check, through=through)
+    chain, proof.segments = history.chain, history.segments
+    if chain is None:
+        return None, history.transfers
     proof.records, proof.head = chain.seq, Mark(chain.seq, chain.hash) if chain.seq else None
     if through is not None:
         proof.check(through.seq <= chain.seq, f"the audit ends with record {chain.seq}, and record {through.seq} was there")
     proof.notes += [
         f"claim {sanitized(id, 64)} was set aside, its row could not be read: {why}" for id, why in sorted(chain.aside.items())
     ]
-    return chain
+    return chain, history.transfers
 
 
 def _claim(proof: Proof, row: Row[Any], chain: Chain | None) -> _Claim | None:
@@ -193,14 +184,9 @@ def _names(connection: Connection, proof: Proof, chain: Chain) -> None:
         )
 
 
-def _balances(connection: Connection, proof: Proof, claims: Sequence[_Claim]) -> None:
-    replayed: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    last = 0
-    for row in _rows(connection, select(t.transfers).order_by(t.transfers.c.seq)):
-        proof.check(row.seq == last + 1, f"transfer {last + 1} is missing: transfer {row.seq} comes after {last}")
-        last = row.seq
-        replayed[row.queue, row.resource][row.debit] -= row.amount
-        replayed[row.queue, row.resource][row.credit] += row.amount
+def _balances(connection: Connection, proof: Proof, claims: Sequence[_Claim], transfers: Transfers | None) -> None:
+    """`transfers`: None: unknown."""
+    replayed = transfers.sums if transfers is not None else defaultdict(Counter)
     balances = {(row.queue, row.resource): row for row in connection.execute(select(t.accounts))}
     held: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     q = t.queues.c
@@ -238,9 +224,9 @@ def _balances(connection: Connection, proof: Proof, claims: Sequence[_Claim]) ->
         used = sums[Bucket.PENDING] + sums[Bucket.POSTED]
         sums[Bucket.BORROWED] = on_loan({resource: used}, rules_of.amounts(QueueName(queue)).deserved).get(resource, 0)
         for bucket, whose in ((Bucket.PENDING, "claims"), (Bucket.POSTED, "claims"), (Bucket.BORROWED, "claims and rules")):
-            balance, replay = getattr(balances.get(key), bucket, 0), replayed[key][bucket]
+            balance, moved = getattr(balances.get(key), bucket, 0), replayed[key][bucket]
             where = f"queue {queue}, {resource}: {balance} {bucket} in its account"
-            proof.check(balance == replay, f"{where}, {replay} by its transfers")
+            proof.check(transfers is None or balance == moved, f"{where}, {moved} by its transfers")
             if bucket is not Bucket.BORROWED or queue not in unread:
                 proof.check(balance == sums[bucket], f"{where}, {sums[bucket]} by its {whose}")
 
@@ -256,9 +242,3 @@ def _cards(connection: Connection, proof: Proof, claims: Sequence[_Claim]) -> No
             balance = getattr(accounts.get(key), what, 0)
             fault = f"node {key[0]} card {key[1]}: {balance} {what} in its account, {held[key][what]} by its claims"
             proof.check(balance == held[key][what], fault)
-
-
-def _rows(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:
-    """Row by row, few in memory at once."""
-    with closing(connection.execute(query, execution_options={"yield_per": ROWS})) as rows:
-        yield from rows

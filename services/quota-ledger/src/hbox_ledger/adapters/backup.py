@@ -157,5 +157,6 @@ def _drop(connection: Connection) -> None:
     t.metadata.drop_all(connection)
     REACH.drop(connection, checkfirst=True)
     connection.execute(text("DROP TABLE alembic_version"))
-    connection.execute(text("DROP FUNCTION IF EXISTS refuse_rewriting() CASCADE"))
+    for function in ("refuse_rewriting", "refuse_unsealed_audit", "refuse_unsealed_transfers"):
+        connection.execute(text(f"DROP FUNCTION IF EXISTS {function}() CASCADE"))
     connection.commit()

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Table, and_, bindparam, delete, false, insert, update
+from sqlalchemy import Table, and_, bindparam, delete, false, insert, literal_column, update
 
 from hbox_common.errors import Conflict
 from hbox_common.events import HeldNomination
@@ -21,9 +21,10 @@ from hbox_common.model import ClaimState, Epoch, Index, PlanId, Queue
 from hbox_common.model.devices import format_numbered
 from hbox_common.store import Batch, Letter, Prepared
 
+from ..core import segments
 from ..core.accounts.usage import Account
 from ..core.cardnumbers import subject_of
-from ..core.chain import ENDED, GENESIS, NAMED, NOMINATED, NONE, Record, chained, entry
+from ..core.chain import ENDED, GENESIS, NAMED, NOMINATED, NONE, Mark, Record, chained, entry
 from ..core.claimrecord import ClaimRecord
 from ..core.step import Bucket, CardKey, Step
 from . import tables as t
@@ -38,7 +39,7 @@ def _rows_of(table: Table, *, conflict: str = "") -> Prepared:
 _FENCED = Prepared(
     update(t.ledger)
     .where(and_(t.ledger.c.epoch == bindparam("e"), t.ledger.c.idx == bindparam("first")))
-    .values(idx=bindparam("last"))
+    .values(idx=bindparam("last"), commits=t.ledger.c.commits + literal_column("1"))
 )
 _SLOT_FREED = Prepared(update(t.card_slots).where(t.card_slots.c.claim == bindparam("c")).values(live=false()))
 _SLOT_TAKEN = _rows_of(t.card_slots)
@@ -148,9 +149,12 @@ class Journal:
         ]
         named = [Record(epoch, step.now, "quota-ledger", subject_of(one), NAMED, one.card) for one in step.names]
         nominated = [_nominated(epoch, step.now, plan, nomination) for plan, nomination in step.nominations.items()]
-        names = [_chain(head, record) for record in named]
-        batch.run(_CARD_NAMED, [(n.node, n.card, n.number, row[0]) for n, row in zip(step.names, names, strict=True)])
-        batch.run(_AUDITED, [*names, *(_chain(head, record) for record in (*records, *nominated, *notes))])
+        rows: list[tuple[Any, ...]] = []
+        numbers = [_chain(head, rows, record) for record in named]
+        batch.run(_CARD_NAMED, [(n.node, n.card, n.number, number) for n, number in zip(step.names, numbers, strict=True)])
+        for record in (*records, *nominated, *notes):
+            _chain(head, rows, record)
+        batch.run(_AUDITED, rows)
         t.outbox.add(batch, letters())
         return head
 
@@ -259,13 +263,22 @@ def _account_row(account: Account) -> dict[str, Any]:
     return {"hour": account.hour, "queue": account.queue, "namespace": account.user, "model": account.model}
 
 
-def _chain(head: Head, record: Record) -> tuple[Any, ...]:
+def _chain(head: Head, rows: list[tuple[Any, ...]], record: Record) -> int:
+    """Append the record to `rows`, after the first record of a segment where one begins. Returns its number."""
+    if segments.begins(head.audit_seq + 1):
+        before = Mark(head.audit_seq, head.audit_hash)
+        _append(head, rows, segments.begin_record(record.epoch, record.at, before, head.transfer_seq))
+    return _append(head, rows, record)
+
+
+def _append(head: Head, rows: list[tuple[Any, ...]], record: Record) -> int:
     if "\0" in record.cause:  # words of others; PostgreSQL takes none, and the chain needs it between its fields
         record = record._replace(cause=record.cause.replace("\0", "\ufffd"))
     head.audit_seq += 1
     head.audit_hash = chained(head.audit_hash, head.audit_seq, record)
     epoch, at, actor, subject, change, cause, entry = record
-    return head.audit_seq, epoch, at, actor, subject, change, cause, head.audit_hash, entry
+    rows.append((head.audit_seq, epoch, at, actor, subject, change, cause, head.audit_hash, entry))
+    return head.audit_seq
 
 
 def fence(batch: Batch, epoch: Epoch, first: Index, index: Index) -> None:

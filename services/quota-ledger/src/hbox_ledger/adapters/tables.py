@@ -1,8 +1,8 @@
 """The ledger's tables. Constraints of the database exclude what may never happen:
 
 two live claims of one pod (claims_pod), two claims on one slot of a card (card_slots_slot; card_names maps its card numbers to cards), more than a card has
-or a second claim on a wholly allocated card (card_accounts), a negative balance (accounts), and changes of history (triggers on transfers and audit; see the
-migration).
+or a second claim on a wholly allocated card (card_accounts), a negative balance (accounts), and changes of history (triggers on transfers, audit and segments;
+see the migrations).
 
 Claims of pods that were found bound (`forced`) must be representable even where they over-book: they take slot -1, which is outside of the
 unique index, and a card is excused from its CHECK while one of them is on it. Arbitration gives nothing new to such a card unless it fits.
@@ -51,6 +51,9 @@ ledger = Table(
     Column(
         "key", LargeBinary
     ),  # by which claims that are written on pods are known as issued here; NULL until the first epoch that knows of it
+    Column(
+        "commits", BigInteger, nullable=False, server_default="0"
+    ),  # of turns: shows whether a commit of unknown outcome took effect
     CheckConstraint("id = 1", name="ledger_one"),
 )
 
@@ -243,4 +246,30 @@ audit = Table(
     Column("cause", Text, nullable=False),
     Column("hash", LargeBinary, nullable=False),
     Column("entry", Text, nullable=False, server_default=""),  # JSON, of a new claim: what it holds
+)
+
+#: Sealed parts of `audit` and `transfers` (`core.segments`): append-only, and their rows may be deleted from the two tables. Ranges include both ends.
+segments = Table(
+    "segments",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("first_record", BigInteger, nullable=False),
+    Column("last_record", BigInteger, nullable=False),
+    Column("first_transfer", BigInteger, nullable=False),
+    Column("last_transfer", BigInteger, nullable=False),
+    Column("first_at", Double, nullable=False),  # of the first and last record
+    Column("last_at", Double, nullable=False),
+    Column("previous", LargeBinary, nullable=False),  # hash of the record before
+    Column("head", LargeBinary, nullable=False),  # hash of the last record
+    Column("digest", LargeBinary, nullable=False),  # SHA-256 of the content
+    Column("size", BigInteger, nullable=False),  # of the content in bytes
+)
+
+#: The compressed rows of a segment; missing once they were exported and removed.
+segment_contents = Table(
+    "segment_contents",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("content", LargeBinary, nullable=False),
+    info={"rows": 8},  # copied at a time
 )

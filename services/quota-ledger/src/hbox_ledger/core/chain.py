@@ -101,15 +101,17 @@ class Chain:
     nominations: dict[str, None] = field(default_factory=dict)  #: subjects of those that have not ended
     names: set[tuple[str, str]] = field(default_factory=set)  #: subject and card id of each card number
 
-    def follow(self, seq: int, record: Record, hash: bytes) -> str:
-        """Take in the next record. Returns what is wrong with it; nothing may be followed after that."""
+    def follow(self, seq: int, record: Record, hash: bytes | None) -> str:
+        """Take in the next record. hash: as stored; None: it is not, because the record is sealed. Returns what is wrong with it; nothing may be followed after
+        that."""
         if seq != self.seq + 1:
             return f"audit record {self.seq + 1} is missing: record {seq} comes after {self.seq}"
         if any("\0" in part for part in (record.actor, record.subject, record.change, record.cause, record.entry)):
             return f"audit record {seq} has a NUL where none can be"
-        if hash != chained(self.hash, seq, record):
+        expected = chained(self.hash, seq, record)
+        if hash is not None and hash != expected:
             return f"audit record {seq} is not what was written: its hash does not fit its content and record {seq - 1}"
-        self.seq, self.hash = seq, hash
+        self.seq, self.hash = seq, expected
         if record.change == ASIDE:
             self.live.pop(record.subject, None)
             self.aside[record.subject] = record.cause
