@@ -34,6 +34,7 @@ from hbox_common.model import (
     Resources,
     Verdict,
 )
+from hbox_common.model.sharing import Shared
 from hbox_common.views.jobs import job_items, job_of
 from hbox_common.views.nodes import node_items
 from hbox_common.views.queues import Waiting, item_of, tree_of, waiting_of
@@ -91,6 +92,7 @@ class ReadModel:
 
     def __init__(self) -> None:
         self.revision = 0
+        self._shared = Shared()
         self.names = Names()
         self.changes: deque[Change] = deque(maxlen=MAX_CHANGES)
         self.jobs: dict[JobId, _Entry] = {}
@@ -242,9 +244,9 @@ class ReadModel:
                 self.names.add(pod.namespace, pod.name)
             self._pods[pod.uid] = pod.job
             if entry is None:
-                self._loose.setdefault(pod.job, {})[pod.uid] = pod
+                self._loose.setdefault(pod.job, {})[pod.uid] = self._shared.pod(pod)
             elif entry.pods.get(pod.uid) != pod:
-                entry.pods[pod.uid] = pod
+                entry.pods[pod.uid] = self._shared.pod(pod)
                 self._job_changed(entry)
 
     def on_waits(self, part: str, waits: Iterable[JobWait]) -> None:
@@ -277,6 +279,7 @@ class ReadModel:
             self._drop(entry.job.id)
 
     def _put(self, job: Job, *, withdrawn: bool, shard: str, group: bool = False) -> None:
+        job = replace(self._shared.job(job), standing=())  # what runs is listed by its pods
         former = self.jobs.get(job.id)
         if former is None:
             entry = _Entry(job, withdrawn, group, self._loose.pop(job.id, {}), shard=shard)
@@ -453,8 +456,7 @@ class ReadModel:
         self._claims, self._claims_on = {}, {}
         for claim in claims:
             if claim.state.live:
-                self._claims[claim.id] = claim
-                self._claims_on.setdefault(claim.node, {})[claim.id] = claim
+                self._keep(claim)
         self.epoch, self.index = epoch, index
         for node in {*before, *self._claims_on}:
             if before.get(node, {}).keys() != self._claims_on.get(node, {}).keys():
@@ -475,11 +477,14 @@ class ReadModel:
                 if not on:
                     del self._claims_on[former.node]
             if claim.state.live:
-                self._claims[claim.id] = claim
-                self._claims_on.setdefault(claim.node, {})[claim.id] = claim
+                self._keep(claim)
             self._changed(Kind.NODE, claim.node)
         self.index = index
         return True
+
+    def _keep(self, claim: Claim) -> None:
+        self._claims[claim.id] = claim = self._shared.claim(claim)
+        self._claims_on.setdefault(claim.node, {})[claim.id] = claim
 
     def on_shares(self, shares: Mapping[str, Resources]) -> None:
         self._shares = {QueueName(name): share for name, share in shares.items()}

@@ -10,6 +10,7 @@ from hbox_common.bus import Bus, Delivery
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import ClaimsAsked, ClaimsChanged, ClaimsPage
 from hbox_common.model import Claim, ClaimId, JobId, NodeName
+from hbox_common.model.sharing import Shared
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class Claims:
         self._claims: dict[ClaimId, Claim] = {}
         self._on: dict[NodeName, dict[ClaimId, Claim]] = {}
         self._gangs = Gangs()
+        self._shared = Shared()
         self._ask = asyncio.Event()
         self._early: list[ClaimsChanged] = []
 
@@ -106,7 +108,7 @@ class Claims:
             del self._on[known.node][claim.id]
             touched |= self._gangs.book(known, -1)
         if held:
-            self._claims[claim.id] = claim
+            self._claims[claim.id] = claim = self._shared.claim(claim)
             self._on.setdefault(claim.node, {})[claim.id] = claim
             touched |= self._gangs.book(claim)
         return touched

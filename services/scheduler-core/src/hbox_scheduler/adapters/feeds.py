@@ -53,6 +53,7 @@ from hbox_common.model import (
     pool_of,
 )
 from hbox_common.model.shards import ONE_SHARD, Shards
+from hbox_common.model.sharing import Shared
 
 from .. import metrics
 from ..core import Scheduler
@@ -94,6 +95,7 @@ class Feeds:
         self._guard, self._quarantine = guard, quarantine
         self._withheld: dict[NodeName, dict[type[Event], Event]] = {}  #: latest events of nodes in quarantine
         self._shards, self._shard = shards, shard
+        self._shared = Shared()
         self.state_read = self.jobs_read = self.claims_read = False
         self._ask_jobs, self._ask_claims, self._held = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._card_quotas: dict[str, tuple[CardQuota, ...]] = {}  #: by shard
@@ -387,7 +389,7 @@ class Feeds:
             epoch=change.epoch,
             previous=change.previous,
             index=change.index,
-            claims=change.claims,
+            claims=tuple(map(self._shared.claim, change.claims)),
             nominations=change.nominations,
             ended=change.ended,
             leaving=change.leaving,
@@ -446,7 +448,7 @@ class Feeds:
             epoch=first.epoch,
             index=first.index,
             frozen=first.frozen,
-            claims=[claim for page in pages for claim in page.claims],
+            claims=[self._shared.claim(claim) for page in pages for claim in page.claims],
             nominations=[nomination for page in pages for nomination in page.nominations],
             now=now,
         )
