@@ -78,6 +78,7 @@ async def measure(folder: Path, *, nodes: int, running: int, kills: bool) -> Mea
             began = time.monotonic()
             with _hbox(kubeconfig, folder / "state") as pids:
                 ready_s = time.monotonic() - began
+                _progress(f"{nodes:,} nodes: ready after {ready_s:.1f} s")
                 started_cpu_s = {name: cpu_s(pid) for name, pid in pids.items()}
                 await load.burst(1, scheduler="hbox", cards=0)
                 first_bound_s = time.monotonic() - began
@@ -85,7 +86,13 @@ async def measure(folder: Path, *, nodes: int, running: int, kills: bool) -> Mea
                 burst = await load.burst(BURST, scheduler="hbox", queues=queues)
                 cpu_ms = 1000 * (sum(map(cpu_s, pids.values())) - before) / burst.pods
                 memory = {name: rss_mib(pid) for name, pid in pids.items()}
-                kill_s = {name: await killed(load, folder / "state", name) for name in KILLED if kills and name in pids}
+                _progress(
+                    f"first pod bound {first_bound_s:.1f} s, burst {burst.per_s:.0f} pods/s, {sum(memory.values()):.0f} MiB"
+                )
+                kill_s = {}
+                for name in KILLED if kills else ():
+                    kill_s[name] = await killed(load, folder / "state", name)
+                    _progress(f"{name} killed: {kill_s[name]:.1f} s until a later pod was bound")
                 audit = await asyncio.to_thread(_audit, folder / "state") if kills else ""
     return Measured(ready_s, started_cpu_s, first_bound_s, burst.per_s, cpu_ms, memory, kill_s, audit)
 
@@ -99,6 +106,10 @@ async def killed(load: Load, state: Path, name: str) -> float:
     await arriving
     created, bound = load.times(0.0)
     return min(when for pod, when in bound.items() if created[pod] > at) - at
+
+
+def _progress(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def _in_folder(*, nodes: int, running: int, kills: bool = False) -> Measured:
