@@ -1,4 +1,4 @@
-"""scheduler-core's core alone beside 91,000 running jobs: what one operation costs, and the longest turn, in processor time.
+"""scheduler-core's core alone with 91,000 running jobs: what one operation costs, and the longest turn, in processor time.
 
 Run it as `python -m tests.bench core`. `HBOX_BENCH_SIZE=0.1` uses a tenth of everything, `HBOX_BENCH_CORE=pod,victims` runs only these parts, and
 `HBOX_BENCH_POLICY=hbox` (or `volcano`) only one policy.
@@ -391,7 +391,7 @@ def rule(rules: Rules) -> None:
         world.scheduler.on_queue(Queue(name, parent=parents[name], deserved=_cards(world.deserved + 1 + number % 2)))
         world.settle()
         times.append(1000 * (time.process_time() - began))
-    report(f"rules of one queue change beside {WAITING:,} jobs, median", sorted(times)[5], "ms", RULE_MS, least=False)
+    report(f"rules of one queue change with {WAITING:,} jobs waiting, median", sorted(times)[5], "ms", RULE_MS, least=False)
     longest(world)
 
 

@@ -1,5 +1,6 @@
 """What is kept from session to session of those who run is what a look at all bookings would make of them, whatever happened between."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from hypothesis import given
@@ -16,7 +17,9 @@ from hbox_common.model import (
     PodConstraints,
     PodTerm,
     PodUid,
+    Queue,
     QueueName,
+    QueueTree,
     Selector,
 )
 from hbox_common.model.devices.nvidia import GPU
@@ -24,9 +27,11 @@ from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.core.cluster import Booking, Bookings, Columns
 from hbox_scheduler.core.cluster.bookings import Changed
 from hbox_scheduler.core.cluster.entities import Status
+from hbox_scheduler.core.cluster.facts import RecentUse
 from hbox_scheduler.core.cluster.population import Population
 from hbox_scheduler.core.cluster.running import RunningGangs
 from hbox_scheduler.core.cluster.tasks import Tasks
+from hbox_scheduler.core.placement.queueinfos import QueueInfos
 from hbox_scheduler.core.placement.running import RunningJobs
 from hbox_scheduler.core.queueing.groups import Groups
 from hbox_scheduler.core.simulate import node
@@ -204,7 +209,25 @@ def test_what_is_kept_is_what_a_rebuild_makes(done: list[tuple[str, object]]) ->
         world.do(what, subject)
     afresh = RunningJobs(world.columns, Bookings(world.columns), world.tasks, world.neighbours, world.groups)
     afresh._bookings._of.update(world.bookings.all())
-    assert seen(world.running.current()) == seen(afresh.current())
+    kept = world.running.current()
+    assert seen(kept) == seen(afresh.current())
+    assert kept.queues == Counter(kind.queue for kind, _ in kept.by_kind())
+
+
+@examples(200)
+@given(st.lists(steps, min_size=8, max_size=40))
+def test_queues_of_running_gangs_without_an_object_are_known_to_sessions(done: list[tuple[str, object]]) -> None:
+    world, infos, tree = World(), QueueInfos(), QueueTree({})
+    tree[QueueName("b")] = Queue(QueueName("b"))
+    for number, (what, subject) in enumerate(done):
+        world.do(what, subject)
+        if number % 4 == 0:
+            tree[QueueName("a" if number % 8 else "c")] = Queue(QueueName("a" if number % 8 else "c"))
+        elif number % 4 == 2:
+            tree.pop(QueueName("a"), None)
+        running = world.running.current()
+        roster = infos.of(tree, set(), running, RecentUse())
+        assert roster.queues.keys() == tree.keys() | {kind.queue for kind, _ in running.by_kind()}
 
 
 def test_a_reader_that_comes_late_begins_anew() -> None:

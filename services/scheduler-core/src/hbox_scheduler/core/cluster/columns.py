@@ -52,6 +52,7 @@ from .hostports import HostPorts, Ports
 from .interning import Descriptions, grown
 from .noderests import RestCodes
 from .sliceparts import SliceParts
+from .totals import PresentTotals
 from .zones import Seen, ZoneBooks
 
 _ROWS, _RESOURCES, _CARDS = 64, 8, 8
@@ -169,6 +170,9 @@ class Columns:
         self.any_judged = False  #: whether a row ever was
         self.any_adapters = False  #: whether of any card it was ever known which RDMA adapters are near
 
+        self._totals = PresentTotals()  #: of the actual columns; not of views
+        self._alive_rows: Ints | None = None  #: cache of `alive_rows`; None after a node was added or removed
+
         self._pools: tuple[str, ...] = ("",)
         self._pools_at = -1
 
@@ -209,6 +213,7 @@ class Columns:
             size: int = len(self.allocatable)
             for field in ("allocatable", "used", "leaving"):
                 setattr(self, field, grown(getattr(self, field), 0, 2 * size))
+            self._totals.reset()
             self._vacant = [*range(2 * size - 1, size - 1, -1)]
         return self._vacant.pop()
 
@@ -246,6 +251,7 @@ class Columns:
             for amounts in (self.allocatable, self.used, self.leaving):
                 amounts[column] = 0
             self._vacant.append(column)
+        self._totals.reset()
         self._vacant.sort(reverse=True)
         self.renamed |= bool(names)
 
@@ -256,6 +262,7 @@ class Columns:
             size //= 2
         for field in ("allocatable", "used", "leaving"):
             setattr(self, field, getattr(self, field)[:size].copy())
+        self._totals.reset()
         self._vacant = [column for column in self._vacant if column < size]
 
     @property
@@ -316,6 +323,7 @@ class Columns:
         self._offer(self.states[row], node)
         self.states[row] = node
         self.alive[row] = True
+        self._totals.stale.add(row)
         self.resting[row] = self.refused.code(self.rests.get(node.name, ()))
         self.ready[row] = node.ready
         self._set_unreported(row, node.report_due > 0.0)
@@ -487,6 +495,7 @@ class Columns:
         self._scope(row, None)
         self.zones.drop(row)
         self.alive[row] = False
+        self._alive_rows = None
         self.reserved[row] = 0
         self._offer(self.states[row], None)
         self.states[row] = None
@@ -518,6 +527,7 @@ class Columns:
     def clear_usage(self, row: int) -> None:
         """Nothing booked on this row."""
         self.returned += 1
+        self._totals.stale.add(row)
         self.used[:, row] = 0
         self.leaving[:, row] = 0
         self.ports.clear(row)
@@ -591,10 +601,12 @@ class Columns:
             np.add.at(self.card_pods.reshape(-1), cells, times)
         for row, slices in batch.slices:
             self._book_cards(row, slices, times)
+        rows = batch.rows.tolist()
         if batch.aligned is not None and self.zones:
-            for row, count in zip(batch.rows.tolist(), batch.counts.tolist(), strict=True):
+            for row, count in zip(rows, batch.counts.tolist(), strict=True):
                 self.zones.book(row, batch.aligned, times * count)
-        self.changes.extend(batch.rows.tolist())
+        self._totals.stale.update(rows)
+        self.changes.extend(rows)
 
     def _apply_on_one_row(self, batch: Batch, times: int) -> None:
         """As `apply`, cell by cell: a third of the time of arrays of one element."""
@@ -613,6 +625,7 @@ class Columns:
             self._book_cards(row, slices, times)
         if batch.aligned is not None:
             self.zones.book(row, batch.aligned, pods)
+        self._totals.stale.add(row)
         self.changes.add(row)
 
     def undo(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice], aligned: PodAsk | None = None) -> None:
@@ -646,6 +659,7 @@ class Columns:
                 column = self.resource(name)  # first: it may put larger arrays in place
                 self.used[column, row] += times * units
         self._book_cards(row, slices, times)
+        self._totals.stale.add(row)
         self.returned += times < 0
         self.changes.add(row)
 
@@ -670,6 +684,7 @@ class Columns:
         """What is booked for one pod will go (`times=1`), or what will be free is promised to one (`times=-1`). pod: "namespace/name"."""
         if self.zones:
             self.zones.depart(row, aligned, pod, times)
+        self._totals.stale.add(row)
         for name, units in requests.items():
             if is_host_port(name):
                 self.ports_leaving.book((row,), name, times * units)
@@ -696,6 +711,7 @@ class Columns:
     ) -> None:
         """As `depart` for `count` pods with equal requests; `slices` of all of them. pods: their names, if there are zone books."""
         leaving = self.leaving
+        self._totals.stale.add(row)
         for pod in pods:
             self.zones.depart(row, aligned, pod)
         for column, units in amount:
@@ -717,12 +733,29 @@ class Columns:
         return np.asarray(np.maximum(self.allocatable[:, some], held).sum(axis=1))
 
     @property
+    def alive_rows(self) -> Ints:
+        """The rows of all nodes, in ascending order. Read-only."""
+        if self._alive_rows is None:
+            self._alive_rows = np.flatnonzero(self.alive[: self.size]).astype(np.int64)
+            self._alive_rows.setflags(write=False)
+        return self._alive_rows
+
+    def total(self) -> Ints:
+        """`[R]` base units: `present` of all nodes. Its cost follows the rows that changed since the last call; of a view it is computed anew."""
+        return (
+            self.present(self.alive_rows)
+            if self._actual is not None
+            else self._totals.of(self.alive, self.allocatable, self.used, self.leaving)
+        )
+
+    @property
     def actual(self) -> "Columns":
         """The columns as they are; for a view (`future`, `cards_of`, ...), those of which it is one."""
         return self if self._actual is None else self._actual
 
     def _view(self) -> Self:
         view = copy(self)
+        view._totals = PresentTotals()
         view._actual = self.actual  # no reference to itself: else only the garbage collector frees the arrays
         return view
 
@@ -861,9 +894,11 @@ class Columns:
             self.names.append(name)
             self.states.append(None)
         self.row_of[name] = row
+        self._alive_rows = None
         return row
 
     def _grow_rows(self, rows: int) -> None:
+        self._totals.reset()
         for field in ("alive", "ready", "schedulable", "healthy", "resting", "unreported", "reserved", *_SCOPES, *_CARD_CODES):
             setattr(self, field, grown(getattr(self, field), 0, rows))
         for field in ("allocatable", "used", "leaving"):

@@ -77,6 +77,8 @@ class RunningGangs:
         self._by_kind: dict[KindKey, tuple[Kind, int]] = {}
         self._unpublished: dict[KindKey, tuple[Kind, int]] = {}  #: changes not yet published by `publish_changes`
         self._counted: dict[JobId, Counted] = {}
+        self.queues: dict[QueueName, int] = {}  #: number of kinds by queue, of queues with members
+        self.queues_changed: set[QueueName] = set()  #: those that joined `queues` or left it; the reader clears it
 
     @property
     def jobs(self) -> Set[JobId]:
@@ -170,6 +172,15 @@ class RunningGangs:
         """Each kind of members with their number."""
         return iter(self._by_kind.values())
 
+    def _count_queue(self, queue: QueueName, times: int) -> None:
+        kinds = self.queues.get(queue, 0) + times
+        if kinds in (0, times):
+            self.queues_changed.add(queue)
+        if kinds:
+            self.queues[queue] = kinds
+        else:
+            del self.queues[queue]
+
     def _count(self, counted: "Counted", times: int) -> None:
         by_kind = self._by_kind
         for key, (kind, count) in counted.kinds.items():
@@ -177,8 +188,11 @@ class RunningGangs:
             more = times * count
             if before + more:
                 by_kind[key] = first, before + more
+                if not before:
+                    self._count_queue(kind.queue, 1)
             else:
                 del by_kind[key]
+                self._count_queue(kind.queue, -1)
             _, more_unpublished = self._unpublished.get(key, (kind, 0))
             self._unpublished[key] = kind, more_unpublished + more
         if counted.minimum is None:

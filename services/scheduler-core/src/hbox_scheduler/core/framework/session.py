@@ -193,8 +193,8 @@ class Session:
         self._lends = bool(self.guarantees)
         self.models = Models(columns, cluster, self.running, self.fresh, self.guarantees)
         self.pools = NodePools(columns, self.queues, self.running, self.fresh)
-        self.rows: Ints = np.flatnonzero(columns.alive[: columns.size]).astype(np.int64)
-        self.total: Ints = columns.present(self.rows) if len(self.rows) else self.zeros()  #: foreign pods included
+        self.rows: Ints = columns.alive_rows
+        self.total: Ints = columns.total()  #: foreign pods included
         self.counted: Bools = np.ones(len(self.total), dtype=np.bool_)  #: dimensions that quotas limit: all but `pods`
         if PODS in columns.resources:
             self.counted[columns.resources[PODS]] = False

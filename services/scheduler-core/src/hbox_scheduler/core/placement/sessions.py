@@ -150,9 +150,8 @@ class Sessions:
         if with_groups:
             there = {*running.jobs, *(gang.id for gang in others), *(entry.job.id for entry in entries)}
             gangs += self._groups.without_pods(there)
-        named = {gang.queue for gang in gangs} | {kind.queue for kind, _ in running.by_kind()}
         facts = self._facts
-        known = self._queue_infos.of(queues, named, facts.recent_use)
+        known = self._queue_infos.of(queues, {gang.queue for gang in gangs}, running, facts.recent_use)
         with self._gone(gone, preempting=whole), self._policy.trial() if trial else nullcontext():
             session = Session(
                 columns=self._columns,
