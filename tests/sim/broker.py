@@ -409,6 +409,8 @@ class Broker:
             self._send(reply, "", None, json.dumps(answer).encode())
 
     def _stream(self, subject: str) -> StreamState | None:
+        if subject.startswith("_INBOX"):
+            return None
         if subject not in self._stream_of:
             self._stream_of[subject] = next(
                 (one for one in self.streams.values() if any(matches(each, subject) for each in one.config["subjects"])), None

@@ -14,7 +14,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, MutableSet
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
@@ -61,28 +61,35 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.turns = 0
         self._clock_resolution = 1e-9
         self._ready: deque[asyncio.Handle]
-        self._scheduled: list[Any]
+        self._due: list[tuple[float, int, asyncio.TimerHandle]] = []  #: a heap; of equal times the first one made comes first
+        self._timers = 0
 
     def time(self) -> float:
         return self.now
 
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timers += 1
+        heapq.heappush(self._due, (when, self._timers, timer))
+        return timer
+
     def _run_once(self) -> None:
-        scheduled, ready = self._scheduled, self._ready
-        while scheduled and scheduled[0]._cancelled:
-            heapq.heappop(scheduled)._scheduled = False
+        due, ready = self._due, self._ready
+        while due and due[0][2]._cancelled:
+            heapq.heappop(due)
         if ready:
             self.now += TURN_S
-        elif scheduled:
-            self.now = max(self.now, scheduled[0]._when)
+        elif due:
+            self.now = max(self.now, due[0][0])
         else:
             raise RuntimeError("the simulation has no timer left")
         now = self.now
-        while scheduled and scheduled[0]._when <= now:
-            timer = heapq.heappop(scheduled)
-            timer._scheduled = False
+        while due and due[0][0] <= now:
+            timer = heapq.heappop(due)[2]
             if not timer._cancelled:
                 ready.append(timer)
-        self._timer_cancelled_count = 0
         self.turns += 1
         for _ in range(len(ready)):
             handle = ready.popleft()
