@@ -8,7 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .faults import KINDS, Fault, drawn, parse
+from .disk import template
+from .faults import KINDS, STATEFUL, Fault, drawn, parse
 from .run import Outcome, apart, minimised, run, run_all
 from .world import Plan
 
@@ -20,7 +21,9 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="seeds at a time [2]")
     parser.add_argument("--seconds", type=float, default=120.0, metavar="S", help="virtual seconds [120]")
     parser.add_argument("--nodes", type=int, default=0, metavar="N", help="number of nodes [6 to 40, by the seed]")
-    parser.add_argument("--pods", type=float, default=20.0, metavar="N", help="pods that arrive per virtual second [20]")
+    parser.add_argument(
+        "--pods", type=float, default=0.0, metavar="N", help="pods that arrive per virtual second [1 to 20, by the seed]"
+    )
     parser.add_argument(
         "--faults",
         metavar="LIST",
@@ -33,6 +36,8 @@ def main() -> int:
     for name in [name for name in os.environ if name.startswith("HBOX_")]:
         del os.environ[name]
     logging.basicConfig(level=arguments.log.upper())
+    for name in STATEFUL:
+        template(name)
     plans = [
         (plan, _faults(arguments.faults, plan))
         for plan in (
@@ -89,7 +94,7 @@ def command(outcome: Outcome) -> str:
     words = [f"python -m tests.sim --seed {plan.seed} --seconds {plan.seconds:g}"]
     if plan.nodes:
         words.append(f"--nodes {plan.nodes}")
-    if plan.pods_per_s != Plan(0).pods_per_s:
+    if plan.pods_per_s:
         words.append(f"--pods {plan.pods_per_s:g}")
     words.append(f"--faults {','.join(map(str, outcome.faults)) or 'none'}")
     return " ".join(words)

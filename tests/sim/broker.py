@@ -8,12 +8,13 @@ of `hbox_common.bus`, and passes messages to subscriptions. `SimConnection` is t
 
 import asyncio
 import json
+import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from random import Random
 from typing import Any, Protocol, cast
 
@@ -114,7 +115,7 @@ class Consumer:
         self.max_unacked = config.get("max_ack_pending", 1000)
         self.inactive_s = config.get("inactive_threshold", 0) / 1e9
         self._filters = config.get("filter_subjects") or ([config["filter_subject"]] if "filter_subject" in config else [])
-        self._matches: dict[str, bool] = {}
+        self._pattern = pattern(self._filters or [">"])
         self.next = 1
         self.first: deque[int] = deque()  #: sequences to deliver before `next`
         self.pending = 0
@@ -126,10 +127,7 @@ class Consumer:
         self._place()
 
     def takes(self, subject: str) -> bool:
-        found = self._matches.get(subject)
-        if found is None:
-            found = self._matches[subject] = not self._filters or any(matches(one, subject) for one in self._filters)
-        return found
+        return self._pattern.fullmatch(subject) is not None
 
     def _place(self) -> None:
         policy, messages = self.config.get("deliver_policy", "all"), self.stream.messages
@@ -183,7 +181,8 @@ class Consumer:
 
 class StreamState:
     def __init__(self, config: dict[str, Any], created: str) -> None:
-        self.config, self.created = config, created
+        self.created = created
+        self.configure(config)
         self.name = str(config["name"])
         self.memory = config.get("storage") == "memory"
         self.last_value = config.get("max_msgs_per_subject") == 1
@@ -193,6 +192,9 @@ class StreamState:
         self.first, self.last = 1, 0
         self.bytes = 0
         self.consumers: dict[str, Consumer] = {}
+
+    def configure(self, config: dict[str, Any]) -> None:
+        self.config, self.takes = config, pattern(config["subjects"])
 
     def store(self, subject: str, headers: Headers, body: bytes, now_ns: int) -> Stored:
         self.last += 1
@@ -245,8 +247,9 @@ class StreamState:
         found: dict[str, Any] = {"config": self.config, "created": self.created, "state": state, "ts": now}
         if subjects:
             counts: dict[str, int] = {}
+            wanted = pattern((subjects,))
             for one in self.messages.values():
-                if matches(subjects, one.subject):
+                if wanted.fullmatch(one.subject):
                     counts[one.subject] = counts.get(one.subject, 0) + 1
             state["subjects"] = counts
             found["total"] = len(counts)
@@ -268,7 +271,6 @@ class Broker:
         self._exact: dict[str, dict[Sub, None]] = {}
         self._below: dict[str, dict[Sub, None]] = {}  #: of `PREFIX.*`
         self._wild: dict[Sub, None] = {}
-        self._stream_of: dict[str, StreamState | None] = {}
         self._made = 0
 
     async def run(self) -> None:
@@ -411,11 +413,10 @@ class Broker:
     def _stream(self, subject: str) -> StreamState | None:
         if subject.startswith("_INBOX"):
             return None
-        if subject not in self._stream_of:
-            self._stream_of[subject] = next(
-                (one for one in self.streams.values() if any(matches(each, subject) for each in one.config["subjects"])), None
-            )
-        return self._stream_of[subject]
+        for stream in self.streams.values():
+            if stream.takes.fullmatch(subject) is not None:
+                return stream
+        return None
 
     def _store(self, stream: StreamState, subject: str, headers: Headers, body: bytes) -> dict[str, Any]:
         if headers.get("Nats-Expected-Stream", stream.name) != stream.name:
@@ -560,19 +561,16 @@ class Broker:
                 return _refusal(400, 10058, "stream name already in use")
             self._made += 1
             stream = self.streams[words[-1]] = StreamState(asked, _time(self.now_ns + self._made))
-            self._stream_of.clear()
             return stream.info(self._now)
         if stream is None:
             return _refusal(404, 10059, "stream not found")
         if verb == "STREAM.INFO":
             return stream.info(self._now, asked.get("subjects_filter", ""))
         if verb == "STREAM.UPDATE":
-            stream.config = asked
-            self._stream_of.clear()
+            stream.configure(asked)
             return stream.info(self._now)
         if verb == "STREAM.DELETE":
             del self.streams[stream.name]
-            self._stream_of.clear()
             return {"success": True}
         consumer = stream.consumers.get(words[-1])
         if verb in ("CONSUMER.CREATE", "CONSUMER.DURABLE"):
@@ -604,11 +602,8 @@ class Broker:
                 self._send_copy(stream, stream.messages[sequence], reply)
             return
         if "multi_last" in asked:
-            sequences = sorted(
-                sequence
-                for subject, sequence in stream.subjects.items()
-                if any(matches(one, subject) for one in asked["multi_last"])
-            )
+            wanted = pattern(asked["multi_last"])
+            sequences = sorted(sequence for subject, sequence in stream.subjects.items() if wanted.fullmatch(subject))
             chosen = [stream.messages[sequence] for sequence in sequences]
         else:
             since = datetime.fromisoformat(asked["start_time"]).timestamp() * 1e9 if "start_time" in asked else 0
@@ -645,7 +640,6 @@ class Broker:
         """It begins again, without its streams in memory, and without what file streams stored from then on."""
         for name in [name for name, stream in self.streams.items() if stream.memory]:
             del self.streams[name]
-        self._stream_of.clear()
         for stream in self.streams.values():
             stream.truncate(unsynced_since_ns)
             stream.consumers = {name: one for name, one in stream.consumers.items() if one.durable}
@@ -677,19 +671,20 @@ def _time(ns: int) -> str:
     return f"{whole}.{ns % 10**9 // 1000:06d}+00:00"
 
 
-def matches(pattern: str, subject: str) -> bool:
-    """Whether a subject is one of NATS' pattern."""
-    if pattern == subject:
-        return True
-    if "*" not in pattern and ">" not in pattern:
-        return False
-    wanted, given = pattern.split("."), subject.split(".")
-    for i, token in enumerate(wanted):
-        if token == ">":
-            return len(given) > i
-        if i >= len(given) or token not in ("*", given[i]):
-            return False
-    return len(wanted) == len(given)
+@cache
+def _expression(one: str) -> str:
+    tokens = [r"[^.]+" if token == "*" else r".+" if token == ">" else re.escape(token) for token in one.split(".")]
+    return r"\.".join(tokens)
+
+
+def pattern(subjects: Sequence[str]) -> re.Pattern[str]:
+    """Matches the subjects of any of NATS' patterns, as a whole."""
+    return re.compile("|".join(map(_expression, subjects)))
+
+
+def matches(wanted: str, subject: str) -> bool:
+    """Whether a subject is one of NATS' pattern `wanted`."""
+    return wanted == subject or pattern((wanted,)).fullmatch(subject) is not None
 
 
 class SimConnection(Connection):

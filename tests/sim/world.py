@@ -35,8 +35,8 @@ from hbox_sandbox.api.resources import PODS as POD_TYPE
 from .api import SimApi
 from .broker import Broker, SimConnection
 from .digest import Digest
-from .disk import Disk
-from .faults import Fault
+from .disk import Disk, template
+from .faults import STATEFUL, Fault
 from .inflict import Inflictor
 from .loop import PROCESS, Process, VirtualLoop, replaced, virtual
 from .users import ENDS_S, Users
@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 #: Virtual seconds after which a service that ended is started again.
 RESTART_S = 1.0
+#: Pods that arrive in a virtual second, as seeds choose.
+RATES = (1.0, 2.0, 4.0, 8.0, 20.0)
 #: Virtual seconds after which the load begins at the latest.
 READY_S = 5.0
 
@@ -72,7 +74,7 @@ class Plan:
     seed: int
     seconds: float = 120.0
     nodes: int = 0  #: 0: the seed's choice
-    pods_per_s: float = 20.0
+    pods_per_s: float = 0.0  #: 0: the seed's choice of RATES
 
 
 class World:
@@ -95,7 +97,8 @@ class World:
         self._context = contextvars.copy_context()
         self._admin = self.api.client("sim-admin")
         nodes = plan.nodes or self.chance.randint(6, 40)
-        self.users = Users(self._admin, self.api.cluster, Random(f"users {plan.seed}"), nodes=nodes, pods_per_s=plan.pods_per_s)
+        rate = plan.pods_per_s or self.chance.choice(RATES)
+        self.users = Users(self._admin, self.api.cluster, Random(f"users {plan.seed}"), nodes=nodes, pods_per_s=rate)
 
     @property
     def now(self) -> float:
@@ -177,6 +180,8 @@ class World:
         await bring(self._admin, lambda _: None)
         await bring_levels(self._admin, lambda _: None)
         await self.users.make()
+        for name in STATEFUL:
+            (self.folder / f"{name}.db").write_bytes(template(name))
         for name in SERVICES:
             self.start(name)
         Inflictor(self, self.faults)
