@@ -61,7 +61,7 @@ class Measured:
     cpu_ms: float  #: a pod of the burst, all services together
     memory_mib: dict[str, float]  #: by process, after the burst
     kill_s: dict[str, float] = field(default_factory=dict)  #: by killed service, until a pod created after it has its node
-    audit: str = ""  #: what `hbox audit` says in the end
+    audit: str = ""  #: the last line of `hbox audit` in the end
 
 
 async def measure(folder: Path, *, nodes: int, running: int, kills: bool) -> Measured:

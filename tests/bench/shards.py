@@ -2,7 +2,7 @@
 
 With a core each, two schedulers take as long as the slower one; on one core, the sum. The ledger, which both share, is not included.
 
-Then the same beside 91,000 running jobs on 12,500 nodes (`core`): each of two schedulers has half of the nodes, and the claims of all, by which queues are
+Then the same with 91,000 running jobs on 12,500 nodes (`core`): each of two schedulers has half of the nodes, and the claims of all, by which queues are
 limited everywhere. Each is a process of its own. `HBOX_BENCH_SIZE=0.1` uses a tenth of nodes and jobs.
 """
 
@@ -51,14 +51,14 @@ def main() -> None:
     )
     print(f"MiB for nodes and pods: {wholes[0][1]:.0f} of one, {halves[0][1]:.0f} of each of two (the first of two runs)")
 
-    one, two = _beside(ALL_NODES), _beside(ALL_NODES // 2)
-    there = f"each of two, of one alone, beside {RUNNING:,} running jobs"
+    one, two = _processor(ALL_NODES), _processor(ALL_NODES // 2)
+    there = f"each of two, of one alone, with {RUNNING:,} running jobs"
     for what, unit in (("memory", "MiB"), ("start", "s"), ("pod", "ms")):
         print(f"{what}: {one[what]:.1f} {unit} of one with {ALL_NODES:,} nodes, {two[what]:.1f} of each of two")
         report(f"{there}: {what}", 100 * two[what] / one[what], "%", LEAST_SAVED, least=False)
 
 
-def _beside(nodes: int) -> dict[str, float]:
+def _processor(nodes: int) -> dict[str, float]:
     """What a scheduler with so many of the nodes costs: MiB, processor seconds until it has placed its first pod, and milliseconds a pod (p50)."""
     command = [sys.executable, "-m", "tests.bench.shards", str(nodes)]
     found: dict[str, float] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)

@@ -75,7 +75,7 @@ def test_pods_and_jobs_are_equal_to_those_given() -> None:
     assert shared.job(replace(job, name="k")).annotations is shared.job(job).annotations
 
 
-def test_names_that_nobody_keeps_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_known_parts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = Shared()
     monkeypatch.setattr(sharing, "MOST", 100)
     for number in range(1000):
