@@ -1,7 +1,10 @@
 """Accounts of queues are kept from session to session: what a session opens with is what new accounts would say, whatever happened before."""
 
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.bench.victims import new_member, new_task
@@ -9,6 +12,7 @@ from tests.bench.victims import new_member, new_task
 from hbox_common.model import CardSlice, GroupPhase, JobId, QueueName, Resources
 from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
 from hbox_common.model.devices.nvidia import GPU
+from hbox_common.model.weightshares import Demand, divide_by_weight, kept_below
 from hbox_scheduler.core.actions.registry import run_action
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, QueueInfo, Status
@@ -16,7 +20,9 @@ from hbox_scheduler.core.cluster.running import RunningGangs
 from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.framework.conf import parse_conf
+from hbox_scheduler.core.framework.hooks import QueueOrder
 from hbox_scheduler.core.framework.session import Session
+from hbox_scheduler.core.plugins.proportion import Proportion
 from hbox_scheduler.core.plugins.queueaccounts import QueueAccounts
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.simulate import node
@@ -38,6 +44,7 @@ tiers:
     for plugin in (
         "{name: proportion}",
         "{name: proportion, arguments: {usageWeight: 1}}",
+        "{name: proportion, enableHierarchy: true}",
         "{name: capacity, enableHierarchy: true, arguments: {reclaimAtParting: true}}",
         "{name: capacity, enableHierarchy: true, arguments: {usageWeight: 1}}",
     )
@@ -79,6 +86,23 @@ class World:
 
     def _queues(self) -> list[QueueInfo]:
         return self.infos
+
+    def do(self, what: str, about: object) -> None:
+        match what, about:
+            case "starts", (int() as name, int() as units, bool() as preemptable, bool() as minimum):
+                self.starts(name, units, preemptable=preemptable, minimum=minimum)
+            case "ends", int() as number:
+                self.ends(number)
+            case "waits", list() as waiting:
+                self.waiting = waiting
+            case "rules", (int() as i, int() as parent, int() as deserved, int() as guarantee, str() as weight):
+                self.rules[i] = parent, {GPU: deserved}, {GPU: guarantee}, weight, self.rules[i][-1]
+                self.infos[i] = self._info(i)
+            case "joins", None:
+                self.columns.put_node(node(f"more-{self.columns.size}", cards=CARDS, cpu=64))
+            case "history", (int() as i, float() as recent):
+                self.rules[i] = (*self.rules[i][:-1], recent)
+                self.infos[i] = self._info(i)
 
     def starts(self, queue: int, cards: int, *, preemptable: bool, minimum: bool) -> None:
         free = next((row for row in range(NODES) if self._free(row) >= cards), None)
@@ -174,36 +198,94 @@ steps = st.one_of(
 )
 
 
+def divided(accounts: QueueAccounts, amounts: Sequence[int]) -> dict[str, list[float]]:
+    """The share of each queue, level by level from the top."""
+    found: dict[str, list[float]] = {}
+    kept: dict[str, list[float]] = {}
+    levels = list(accounts.levels())
+    for parent, children in reversed(levels[1:]):
+        assert parent is not None
+        kept[parent.queue.name] = [
+            kept_below((one.requested[c], kept.get(one.queue.name, nothing(accounts))[c], one.guarantee[c]) for one in children)
+            for c in range(accounts.size)
+        ]
+    for parent, children in levels:
+        level = amounts if parent is None else found[parent.queue.name]
+        shares = [
+            divide_by_weight(
+                level[c],
+                [
+                    Demand(
+                        one.queue.weight,
+                        one.requested[c],
+                        one.guarantee[c],
+                        one.deserved[c],
+                        one.ceiling[c],
+                        kept=kept.get(one.queue.name, nothing(accounts))[c],
+                    )
+                    for one in children
+                ],
+            )
+            for c in range(accounts.size)
+        ]
+        found.update((one.queue.name, [of[i] for of in shares]) for i, one in enumerate(children))
+    return found
+
+
+def nothing(accounts: QueueAccounts) -> list[float]:
+    return [0.0] * accounts.size
+
+
+@examples(200)
+@given(st.lists(steps, min_size=6, max_size=20), st.randoms(use_true_random=False))
+def test_shares_that_are_read_in_any_order_are_those_of_the_whole_tree(
+    done: list[tuple[str, object]], random: random.Random
+) -> None:
+    world = World()
+    for what, about in done:
+        world.do(what, about)
+    check_shares(world, random)
+
+
+def check_shares(world: World, random: random.Random) -> None:
+    session = world.session("{name: proportion, enableHierarchy: true}", world.running)
+    (plugin,) = [one for one in session.plugins(QueueOrder) if isinstance(one, Proportion)]
+    accounts = plugin._queue_accounts
+    names = sorted(accounts.accounts)
+    random.shuffle(names)
+    expected = divided(accounts, accounts.available())
+    for name in names:
+        assert list(plugin._deserved[accounts.accounts[name]]) == pytest.approx(expected[name])
+
+
+@pytest.mark.parametrize("guaranteed", [0, 4])
+def test_children_divide_their_parents_share_with_what_is_guaranteed_below_it(guaranteed: int) -> None:
+    world = World()
+    for i in range(3):
+        world.do("rules", (i, 0, 0, guaranteed if i == 2 else 0, ""))
+    world.waiting = [(0, 3, 3, False), (1, 3, 3, False)]  # more than the department's limit, while `q2` asks for nothing
+    check_shares(world, random.Random(0))
+    world.waiting = [(0, 1, 2, False)]
+    check_shares(world, random.Random(0))
+
+
 @examples(300)
 @given(st.sampled_from(sorted(POLICIES)), st.lists(steps, min_size=6, max_size=30))
 def test_accounts_that_are_kept_say_what_new_ones_say(policy: str, done: list[tuple[str, object]]) -> None:
     world = World()
     for what, about in [*done, ("session", None)]:
-        match what, about:
-            case "starts", (int() as name, int() as units, bool() as preemptable, bool() as minimum):
-                world.starts(name, units, preemptable=preemptable, minimum=minimum)
-            case "ends", int() as number:
-                world.ends(number)
-            case "waits", list() as waiting:
-                world.waiting = waiting
-            case "rules", (int() as i, int() as parent, int() as deserved, int() as guarantee, str() as weight):
-                world.rules[i] = parent, {GPU: deserved}, {GPU: guarantee}, weight, world.rules[i][-1]
-                world.infos[i] = world._info(i)
-            case "joins", None:
-                world.columns.put_node(node(f"more-{world.columns.size}", cards=CARDS, cpu=64))
-            case "history", (int() as i, float() as recent):
-                world.rules[i] = (*world.rules[i][:-1], recent)
-                world.infos[i] = world._info(i)
-            case _:
-                kept = world.session(policy, world.running)
-                afresh = said(world.session(policy, world.rebuilt()))
-                assert said(kept) == afresh
-                assert kept.refused.keys() == {QueueName(f"q{i}") for i, r in enumerate(world.rules) if r[3] == "x"} or (
-                    "proportion" in policy
-                )
-                for action in POLICIES[policy].actions:
-                    run_action(action, kept)
-                undo(kept)
+        if what != "session":
+            world.do(what, about)
+            continue
+        kept = world.session(policy, world.running)
+        afresh = said(world.session(policy, world.rebuilt()))
+        assert said(kept) == afresh
+        assert kept.refused.keys() == {QueueName(f"q{i}") for i, r in enumerate(world.rules) if r[3] == "x"} or (
+            "proportion" in policy
+        )
+        for action in POLICIES[policy].actions:
+            run_action(action, kept)
+        undo(kept)
 
 
 def test_a_session_changes_nothing_that_the_next_one_opens_with() -> None:

@@ -61,7 +61,7 @@ class QueueRanking:
         for name in self._touched:
             if (queue := self._queues.get(name)) is not None:
                 related = self._related(queue)
-                names.update(dict.fromkeys(self._queues if related is None else related))
+                names.update(dict.fromkeys(self._keys if related is None else related))
         self._touched.clear()
         before: dict[QueueName, Key] = {}
         for name in names:

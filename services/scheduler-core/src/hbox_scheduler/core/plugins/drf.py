@@ -1,9 +1,11 @@
 """drf: dominant resource fairness among gangs; with enableHierarchy among queues of a weighted tree (sources: volcano-drf)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from hbox_common.model import QueueName
 
 from ..cluster.arrays import Floats, Ints
 from ..cluster.entities import HOLDING, Gang, Member, QueueInfo, Status
@@ -72,6 +74,10 @@ class Drf(GangOrder, QueueOrder, Preemptable, Reclaimable, Events):
                 left[gang] = after
                 victims.append(member)
         return victims
+
+    def related(self, queue: QueueInfo) -> Iterable[QueueName] | None:
+        """Only a tree orders queues by what others hold too."""
+        return (queue.name,) if self._tree is None else None
 
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member] | None:
         """In a tree: members of queues that are ahead of the preemptor's."""

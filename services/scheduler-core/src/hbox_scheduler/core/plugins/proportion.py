@@ -2,7 +2,8 @@
 (`hbox_common.model.weightshares`); in a tree (`enableHierarchy`, in the running service always) the children of a queue divide what is that queue's.
 Weights divide what there is in `pooled`; in other pools queues have what their objects say, and what is free."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import ceil
 from operator import le
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ from ..framework.hooks import (
     Vote,
 )
 from .arguments import Arguments
-from .queueaccounts import Account, QueueAccounts, passes, reject_reason, set_ceilings, share, withheld_reason
+from .queueaccounts import ROOT, Account, QueueAccounts, passes, reject_reason, set_ceilings, share, withheld_reason
 from .usageweight import USAGE_WEIGHT
 from .victimrights import VictimRights
 
@@ -38,14 +39,101 @@ if TYPE_CHECKING:
 #: Shares by weight know no models.
 _CARDS: Cards[int] = KeyedCards({})
 
-#: By account, `[R]`.
-_Shares = Mapping[Account, Sequence[float]]
+
+class _Shares(ABC):
+    """By account, `[R]`; computed when they are first read, since a session reads those of few queues. What they follow from does not change while the
+    session lasts."""
+
+    def __init__(self) -> None:
+        self._known: dict[Account, Sequence[float]] = {}
+
+    def __getitem__(self, account: Account) -> Sequence[float]:
+        found = self._known.get(account)
+        if found is None:
+            self._compute(account)
+            found = self._known[account]
+        return found
+
+    @abstractmethod
+    def _compute(self, account: Account) -> None:
+        """Add the account's shares to `_known`."""
+
+
+class _Derived(_Shares):
+    """Shares that follow from those of the same account."""
+
+    def __init__(self, of: Callable[[Account], Sequence[float]]) -> None:
+        super().__init__()
+        self._of = of
+
+    def _compute(self, account: Account) -> None:
+        self._known[account] = self._of(account)
+
+
+class _WeightShares(_Shares):
+    """What each is entitled to; with `k` by weights that history has corrected. `available`: [R], what the queues of the top level divide. The children of a
+    queue are computed together: their level, and those above it."""
+
+    def __init__(self, queue_accounts: "_ShareAccounts", available: Sums, k: float) -> None:
+        super().__init__()
+        self._queue_accounts, self._available, self._k = queue_accounts, available, k
+        self._kept_of: dict[Account, list[float] | None] = {}
+
+    def _compute(self, account: Account) -> None:
+        queue_accounts, above = self._queue_accounts, account.path[:-1]
+        if account.queue.name == ROOT or len(account.path[0].path) > 1:  # above all others, or below a circle: of no level
+            self._known[account] = [0.0] * queue_accounts.size
+        else:
+            level = self[above[-1]] if above else self._available
+            self._divide(level, above[-1].children if above else queue_accounts.highest)
+
+    def _divide(self, level: Sequence[float], children: Sequence[Account]) -> None:
+        queue_accounts, k = self._queue_accounts, self._k
+        outside = queue_accounts.outside
+        weights = [account.queue.weight if _takes_part(account) else 0 for account in children]
+        kept = [self._kept(account) for account in children]
+        used = [queue_accounts.history(account) for account in children] if k else []
+        columns: list[Sequence[float]] = []
+        for column in range(queue_accounts.size):
+            if column in outside:
+                columns.append([max(account.deserved[column], account.guarantee[column]) for account in children])
+            elif not any(account.requested[column] or account.guarantee[column] for account in children):
+                columns.append([0.0] * len(children))
+            else:
+                demands = [
+                    Demand(
+                        weight,
+                        account.requested[column],
+                        account.guarantee[column],
+                        account.deserved[column],
+                        account.ceiling[column],
+                        kept=of[column] if of is not None else 0.0,
+                    )
+                    for account, weight, of in zip(children, weights, kept, strict=True)
+                ]
+                columns.append(divide_by_weight(level[column], _remembering(demands, used, k) if k else demands))
+        self._known.update(zip(children, map(list, zip(*columns, strict=True)), strict=True))
+
+    def _kept(self, account: Account) -> list[float] | None:
+        """What is guaranteed to others below a queue that do not ask for it; None: below it nothing is guaranteed."""
+        if not account.children or not any(account.guarantee):  # a queue is guaranteed at least what those below it are
+            return None
+        if account not in self._kept_of:
+            below = [(child, self._kept(child)) for child in account.children]
+            self._kept_of[account] = [
+                kept_below((child.requested[c], of[c] if of is not None else 0.0, child.guarantee[c]) for child, of in below)
+                for c in range(self._queue_accounts.size)
+            ]
+        return self._kept_of[account]
 
 
 class _ShareAccounts(QueueAccounts):
     """With what each queue can have at most."""
 
+    highest: Sequence[Account] = ()  #: the queues of the top level
+
     def derive(self) -> None:
+        self.highest = self.tops()
         for _, children in reversed(list(self.levels())):
             for account in children:
                 if account.children:
@@ -63,7 +151,12 @@ class _ShareAccounts(QueueAccounts):
         takes_work = columns.ready[rows] & columns.schedulable[rows] & columns.healthy[rows]
         if takes_work.all():
             return self.total
-        present = columns.present(rows[takes_work]) + columns.used[:, rows[~takes_work]].sum(axis=1)
+        others = rows[~takes_work]
+        present = (
+            (columns.present(rows) if self._session_pools else self._present)
+            - columns.present(others)
+            + columns.used[:, others].sum(axis=1)
+        )
         return [max(units - foreign, 0) for units, foreign in zip(self.sums(present.tolist()), self._foreign, strict=True)]
 
 
@@ -87,78 +180,29 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
     def open(self, session: "Session") -> None:
         self._session = session
         self._queue_accounts = queue_accounts = _ShareAccounts.opened(session, self.name, hierarchy=self._hierarchy)
-        plain = self._deserved = self._most = takes = gives = self._shares(0.0)
+        self._deserved: _Shares
+        self._most: _Shares
+        takes: _Shares
+        gives: _Shares
+        available = queue_accounts.available()
+        plain = self._deserved = self._most = takes = gives = _WeightShares(queue_accounts, available, 0.0)
         if self._k:
-            self._deserved = self._shares(self._k)
+            self._deserved = deserved = _WeightShares(queue_accounts, available, self._k)
             # Whole units: two shares with half a card each would leave one idle. The nodes have no more than they have.
-            self._most = {
-                account: [float(ceil(units - 1e-9)) for units in shares] for account, shares in self._deserved.items()
-            }
-            takes = {a: [min(p) for p in zip(plain[a], self._most[a], strict=True)] for a in plain}
-            gives = {a: [max(p) for p in zip(plain[a], self._most[a], strict=True)] for a in plain}
+            self._most = most = _Derived(lambda account: [float(ceil(units - 1e-9)) for units in deserved[account]])
+            takes = _Derived(lambda account: list(map(min, plain[account], most[account])))
+            gives = _Derived(lambda account: list(map(max, plain[account], most[account])))
         if outside := queue_accounts.outside:  # weights say nothing of other pools
-            self._most = {
-                account: [
-                    account.ceiling[column] if column in outside else most for column, most in enumerate(self._most[account])
+            inside = self._most
+            self._most = _Derived(
+                lambda account: [
+                    account.ceiling[column] if column in outside else most for column, most in enumerate(inside[account])
                 ]
-                for account in self._most
-            }
+            )
         rights = _ShareRights(takes, gives)
         self._rule = AtParting(rights.rights, _CARDS)
         self._used = rights.used
         self._victims = VictimRights(queue_accounts, rights, lambda _: self._rule, _CARDS)
-
-    def _shares(self, k: float) -> _Shares:
-        """What each is entitled to; with `k` by weights that history has corrected."""
-        queue_accounts = self._queue_accounts
-        nothing = [0.0] * queue_accounts.size
-        found: dict[Account, Sequence[float]] = dict.fromkeys(queue_accounts.accounts.values(), nothing)
-        amounts: Sequence[float] = queue_accounts.available()
-        outside = queue_accounts.outside
-        kept = self._kept()
-        for parent, children in queue_accounts.levels():
-            weights = [account.queue.weight if _takes_part(account) else 0 for account in children]
-            used = [queue_accounts.history(account) for account in children] if k else []
-            level = amounts if parent is None else found[parent]
-            rows: list[list[float]] = [[] for _ in children]
-            for column in range(queue_accounts.size):
-                if column in outside:
-                    for row, account in zip(rows, children, strict=True):
-                        row.append(max(account.deserved[column], account.guarantee[column]))
-                    continue
-                if not any(account.requested[column] or account.guarantee[column] for account in children):
-                    for row in rows:
-                        row.append(0.0)
-                    continue
-                demands = [
-                    Demand(
-                        weight,
-                        account.requested[column],
-                        account.guarantee[column],
-                        account.deserved[column],
-                        account.ceiling[column],
-                        kept=kept[account][column] if account in kept else 0.0,
-                    )
-                    for account, weight in zip(children, weights, strict=True)
-                ]
-                if k:
-                    demands = _remembering(demands, used, k)
-                for row, given in zip(rows, divide_by_weight(level[column], demands), strict=True):
-                    row.append(given)
-            found.update(zip(children, rows, strict=True))
-        return found
-
-    def _kept(self) -> Mapping[Account, Sequence[float]]:
-        """What is guaranteed to others below a queue that do not ask for it; of queues below which anybody is guaranteed anything."""
-        found: dict[Account, list[float]] = {}
-        levels = [(parent, children) for parent, children in self._queue_accounts.levels() if parent is not None]
-        for parent, children in reversed(levels):
-            if any(any(child.guarantee) for child in children):
-                found[parent] = [
-                    kept_below((one.requested[c], found[one][c] if one in found else 0.0, one.guarantee[c]) for one in children)
-                    for c in range(self._queue_accounts.size)
-                ]
-        return found
 
     def queue_key(self, queue: QueueInfo) -> tuple[object, ...]:
         """By priority, then by the used part of what it deserves; in a tree, at the highest level at which two paths differ."""
@@ -172,7 +216,7 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
         top = self._queue_accounts.of(queue).path[0]
         if not top.children:
             return (queue.name,)
-        return [name for name, account in self._queue_accounts.accounts.items() if account.path[0] is top]
+        return [account.queue.name for account in _with_all_below(top)]
 
     def overused(self, queue: QueueInfo) -> bool:
         """True if it may have nothing more at all; while there are other pools than `pooled`, it may have something there."""
@@ -244,6 +288,12 @@ class _ShareRights:
 
     def copy_of_used(self, account: Account) -> Sums:
         return account.allocated.copy()
+
+
+def _with_all_below(account: Account) -> Iterator[Account]:
+    yield account
+    for child in account.children:
+        yield from _with_all_below(child)
 
 
 def _takes_part(account: Account) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import add as plus
 from operator import attrgetter, sub
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -192,7 +192,7 @@ class QueueAccounts:
 
     def _follow(self, session: "Session") -> None:
         """What the session has of its own."""
-        self._columns, self._rows = session.columns, session.rows
+        self._columns, self._rows, self._present = session.columns, session.rows, session.total
         self._placeable = session.placeable
         self._session_pools = session.pools
         self._whole_cards = -1.0
@@ -549,10 +549,16 @@ def limit_to_capability(queue_accounts: QueueAccounts, accounts: Sequence[Accoun
             account.ceiling[column] = min(account.ceiling[column], units)
 
 
+class Lines(Protocol):
+    """Amounts `[R]` by account."""
+
+    def __getitem__(self, account: Account, /) -> Sequence[float]: ...
+
+
 def withheld_reason(
     queue_accounts: QueueAccounts,
     account: Account,
-    lines: Mapping[Account, Sequence[float]],
+    lines: "Lines",
     members: Sequence[Member],
     *,
     label: Label,
@@ -570,7 +576,7 @@ def withheld_reason(
         (lines[one][column] - one.allocated[column] - units, place, column)
         for place, one in enumerate(account.path)
         for column, units in asked.items()
-        if one in lines and lines[one][column] < queue_accounts.total[column]
+        if lines[one][column] < queue_accounts.total[column]
     ]
     over, place, column = min(short, default=(0, 0, 0))
     if over >= 0:
