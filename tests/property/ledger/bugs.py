@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, bindparam
 
+from hbox_common.errors import Conflict
 from hbox_common.events import BindOutcome, Outcome, Plan, PlanAnswer, PodRead, PodStanding
 from hbox_common.model import (
     CardQuota,
@@ -37,6 +38,7 @@ from hbox_ledger.core.evictions import preemption
 from hbox_ledger.core.evictions.beneficiaries import Beneficiaries
 from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.step import Step
+from hbox_ledger.ledger import Ledger, Turn
 
 Bug = Callable[[pytest.MonkeyPatch], None]
 
@@ -103,6 +105,36 @@ def books_that_are_read_anew_know_no_quotas(patch: pytest.MonkeyPatch) -> None: 
         return limit(self, quotas) if isinstance(quotas, list) else set()
 
     patch.setattr(LedgerState, "limit", at_the_start)
+
+
+def a_turn_whose_commit_failed_is_forgotten(patch: pytest.MonkeyPatch) -> None:  # S12, S18
+    async def forget(self: Ledger, turn: Turn) -> None:
+        self._pending, self._stale = None, False
+
+    patch.setattr(Ledger, "_complete", forget)
+
+
+def a_turn_that_was_committed_is_written_again(patch: pytest.MonkeyPatch) -> None:  # S12, S14
+    async def write(self: Ledger, turn: Turn) -> None:
+        try:
+            await self._commit(turn)
+        except journal.Repeated as e:
+            raise Conflict("its answer is there already") from e
+        self._finish(turn)
+
+    patch.setattr(Ledger, "_complete", write)
+
+
+def books_continue_after_an_older_head(patch: pytest.MonkeyPatch) -> None:  # S20
+    adopt = Ledger._adopt
+
+    def old(self: Ledger, turn: Turn, head: journal.Head) -> None:
+        kept = replace(self._journal.head)
+        adopt(self, turn, head)
+        if turn.attempts:
+            self._journal.head = kept
+
+    patch.setattr(Ledger, "_adopt", old)
 
 
 def guarantees_are_lent_for_good(patch: pytest.MonkeyPatch) -> None:  # S4
@@ -407,6 +439,9 @@ BUGS: list[Bug] = [
     quotas_of_namespaces_are_not_looked_at,
     quotas_count_one_card_of_each_plan,
     books_that_are_read_anew_know_no_quotas,
+    a_turn_whose_commit_failed_is_forgotten,
+    a_turn_that_was_committed_is_written_again,
+    books_continue_after_an_older_head,
     cards_are_not_looked_at,
     plans_of_one_message_do_not_see_each_other,
     a_bind_of_unknown_outcome_frees_its_claim,

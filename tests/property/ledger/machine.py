@@ -20,7 +20,7 @@ from typing import TypeAlias, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from hbox_common.errors import Unavailable
+from hbox_common.errors import Conflict, Unavailable
 from hbox_common.events import (
     Bind,
     BindOutcome,
@@ -58,7 +58,7 @@ from hbox_ledger.ledger import Ledger, Numbered
 from ...jobterms import revisions, terms
 from .cluster import CARDS, GPU, JOBS, LAB_JOBS, OPEN, OWN, QUEUES, Cluster, Job, Pod, Streams
 from .model import Model, nominated_by, nominated_in
-from .process import Process, empty, failing, started
+from .process import Process, empty, failing, refusing, started
 from .proof import Proof, evictions, s10_s11_a_binding_is_what_was_claimed, s11_every_pod_of_ours_has_a_claim
 from .rows import ClaimRow, Reader, Rows
 
@@ -156,6 +156,13 @@ class LedgerMachine(RuleBasedStateMachine):
             live = {id: h.claim.state for id, h in self.ledger.state.live.items()}
             assert live == {c.id: c.state for c in self.rows.live()}, "the books differ from the database"
 
+    def complete(self) -> None:
+        """Let the ledger complete a turn whose commit failed, so that the next step is judged by itself."""
+        books, pending = self.ledger.state, self.ledger._pending is not None
+        self.run(self.ledger._fresh())
+        self.settle()
+        assert not pending or self.ledger.state is books, "the books were reloaded although a turn could be completed"
+
     # --- schedulers
 
     def waiting(self, job: Job, count: int) -> list[Pod]:
@@ -244,7 +251,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self._propose([self.plan("p", job, [pod], [where])])
 
     def _propose(self, plans: Sequence[Plan]) -> None:
-        self.run(self.ledger._fresh())
+        self.complete()
         before, gone, frozen = self.rows, set(self.ledger.state.gone), self.ledger.state.frozen
         told = self.propose(plans, self.ledger.state.epoch)
         self.settle()
@@ -299,7 +306,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self._again(self.plan("e", job, self.waiting(job, len(where)), where), epochs)
 
     def _again(self, plan: Plan, epochs: int) -> None:
-        self.run(self.ledger._fresh())
+        self.complete()
         before, frozen = self.reader.read(), self.ledger.state.frozen
         answer = self.propose([plan], Epoch(self.ledger.state.epoch + epochs))[plan.id]
         self.settle()
@@ -387,6 +394,7 @@ class LedgerMachine(RuleBasedStateMachine):
         message = self.cluster.news.pop(which if which < 0 else which % min(len(self.cluster.news), 4))
         if lost:
             return
+        self.complete()
         before = self.rows
         self.run(self.hear(message))
         self.settle()
@@ -398,6 +406,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(which=anything)
     def news_reach_the_ledger_again(self, which: int) -> None:
         message = self.cluster.old_news[which % len(self.cluster.old_news)]
+        self.complete()
         before = self.reader.read()
         self.run(self.hear(message))
         self.settle()
@@ -577,6 +586,47 @@ class LedgerMachine(RuleBasedStateMachine):
             else:
                 assert self.ledger.state.frozen, "the ledger answered what is not on disk"
         self.settle()
+
+    @rule(job=jobs, where=st.lists(placed, min_size=3, max_size=3))
+    def the_database_refuses_a_plan(self, job: Job, where: list[Where]) -> None:
+        """The ledger reloads its books, and goes on without the plan."""
+        self.complete()
+        before = self.rows.index
+        plan = self.plan("r", job, self.waiting(job, 3), where)
+        with refusing(self.process.store):
+            try:
+                self.propose([plan], self.ledger.state.epoch)
+            except Conflict:
+                pass
+            else:
+                assert self.ledger.state.frozen, "the ledger answered what is not on disk"
+        self.complete()
+        assert self.rows.index == before, "a plan was committed that the database refused"
+
+    @precondition(lambda self: self.cluster.news)
+    @rule(which=anything, after=st.booleans(), again=st.booleans())
+    def the_database_fails_at_news(self, which: int, after: bool, again: bool) -> None:
+        """A commit of a message fails, before it or after. `again`: the bus delivers the message again; else the ledger completes the turn by itself."""
+        self.complete()
+        before = self.rows
+        message = self.cluster.news.pop(which % min(len(self.cluster.news), 4))
+        failed = False
+        with failing(self.process.store, after=after):
+            try:
+                self.run(self.hear(message))
+            except Unavailable:
+                failed = True
+        self.settle()
+        assert after or self.rows.index == before.index, "a commit that failed had an effect"
+        self.complete()
+        self.refusals_are_heeded(message, before)
+        done = self.rows.index
+        if again and failed:
+            self.run(self.hear(message))
+            self.settle()
+            assert self.rows.index == done, "S12: a message whose turn was completed had an effect again"
+        if done != before.index:
+            self.cluster.old_news.append(message)
 
 
 class WeightsMachine(LedgerMachine):

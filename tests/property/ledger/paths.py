@@ -48,10 +48,18 @@ def two_cards_where_the_namespace_has_memory_for_one(machine: LedgerMachine) -> 
     machine.propose_a_plan(GREEN, at("a", 0, 1), twice=False, works=False)
 
 
-def a_second_card_of_the_namespace_after_the_database_failed(machine: LedgerMachine) -> None:
+def a_second_card_of_the_namespace_after_a_reload(machine: LedgerMachine) -> None:
     machine.propose_a_plan(GREEN, at("a", 0), twice=False, works=False)
-    machine.the_database_fails(RED_LOW, at("b", 0) * 3, after=False)
+    machine.the_database_refuses_a_plan(RED_LOW, at("b", 0) * 3)
     machine.propose_a_plan(GREEN, at("a", 1), twice=False, works=False)
+
+
+def a_plan_whose_commit_fails(machine: LedgerMachine) -> None:
+    """Before it, and after it."""
+    for after in (False, True):
+        machine.the_database_fails(RED_LOW, [(NodeName("b"), ())] * 3, after=after)
+        machine.complete()
+    machine.propose_a_plan(GREEN, at("a", 0), twice=False, works=False)
 
 
 def a_second_card_that_nobody_may_take_where_one_is_deserved(machine: LedgerMachine) -> None:
@@ -276,7 +284,10 @@ PATHS: dict[bugs.Bug, Path] = {
     bugs.cards_are_not_counted_by_model: a_second_rare_card_where_one_is_allowed,
     bugs.quotas_of_namespaces_are_not_looked_at: two_cards_where_the_namespace_has_memory_for_one,
     bugs.quotas_count_one_card_of_each_plan: two_cards_where_the_namespace_has_memory_for_one,
-    bugs.books_that_are_read_anew_know_no_quotas: a_second_card_of_the_namespace_after_the_database_failed,
+    bugs.books_that_are_read_anew_know_no_quotas: a_second_card_of_the_namespace_after_a_reload,
+    bugs.a_turn_whose_commit_failed_is_forgotten: a_plan_whose_commit_fails,
+    bugs.a_turn_that_was_committed_is_written_again: a_plan_whose_commit_fails,
+    bugs.books_continue_after_an_older_head: a_plan_whose_commit_fails,
     bugs.what_was_lent_is_not_given_back: a_loan_that_ends,
     bugs.nobody_looks_whether_another_ledger_has_begun: an_older_ledger_that_wakes_up,
     bugs.a_gang_starts_with_one_member_too_few: half_of_a_pair,

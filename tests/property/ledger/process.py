@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from hbox_common.errors import Unavailable
+from hbox_common.errors import Bug, Unavailable
 from hbox_common.events import Event
 from hbox_common.store import Store
 from hbox_ledger.adapters import tables
@@ -74,6 +74,21 @@ async def started(path: Path, bus: Streams, clock: Callable[[], float], *, by_we
         ledger.node(node)
     ledger.limit([QUOTA])
     return Process(ledger, relay, store, stack)
+
+
+@contextmanager
+def refusing(store: Store) -> Iterator[None]:
+    """Every commit breaks a rule of the database, so that nothing of it is written."""
+    write = store.write
+
+    async def refuses(fn: Callable[[Connection], T], *, brief: bool = False) -> T:
+        raise Bug("a constraint of the database forbids it")
+
+    store.write = refuses  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        store.write = write  # type: ignore[method-assign]
 
 
 @contextmanager

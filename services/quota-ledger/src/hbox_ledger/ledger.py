@@ -1,9 +1,11 @@
 """The ledger: one turn at a time. A turn decides in the core and commits the decision in one transaction.
 
 Theory of operation. A turn takes the lock, lets the core decide on the books in memory, writes the step and the messages about it in one transaction, and
-only then hands the messages to the relay. No other code reads or writes the books' claims meanwhile. If a step on the way fails, the books may be ahead of
-the database: they are marked stale, and the next turn reloads them first. A commit whose outcome is unknown needs no other treatment: the reload finds what
-was committed, and a repeated message finds its answer or has no effect.
+only then hands the messages to the relay. No other code reads or writes the books' claims meanwhile.
+
+If the database is unavailable during a commit, the books are one turn ahead of it, and the turn stays `pending`. The next turn reads how many were committed:
+either the pending one was, or the same rows are written again. Then the books equal the database, the messages are published, and a repeated message finds
+its answer or has no effect. Only if a turn fails otherwise (an error in a decision, a rule of the database, a repeated message) are the books reloaded.
 
 A transaction moves the ledger's row from the index at which the turn began, within its epoch. If the row has another epoch or index, another ledger has
 taken over, and this one stops.
@@ -73,7 +75,7 @@ from .core.fitting import fitting
 from .core.ledgerstate import LedgerState
 from .core.overbooked import overbooked
 from .core.reconcile import Comparison, in_order
-from .core.recovery import StreamHistory
+from .core.recovery import Position, StreamHistory
 from .core.segments import sealed_record
 from .core.step import Step
 from .kubelets import Kubelets
@@ -98,8 +100,25 @@ LONGEST_NOTE = 1000
 #: Slices of a comparison: pods to sort, and claims to compare with the list. Each takes milliseconds.
 ORDERED_SLICE, MISSED_SLICE = 1000, 10_000
 
+#: Attempts to write a pending turn again that fail although the database can be read; then the books are reloaded without it.
+MOST_ATTEMPTS = 10
+
 #: Sealed rows that one transaction deletes, and the pause in seconds after it.
 TRIMMED_SLICE, TRIM_PAUSE_S = 256, 0.01
+
+
+@dataclass(slots=True)
+class Turn:
+    """A turn that is decided and not known to be committed."""
+
+    step: Step
+    index: Index  #: of the books after it
+    write: Callable[[Connection], Head]
+    outgoing: list[Outgoing]  #: as encoded by the last `write`
+    heads: list[Head]  #: of the last `write`
+    opens: bool
+    then: Callable[[], None] | None
+    attempts: int = 0  #: to write it again
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +157,8 @@ class Ledger:
         self._answered, self._handled = RecentIds(), RecentIds()
         self._overbooked: dict[NodeName, str] = {}  #: with the message that describes it
         self._kubelets = Kubelets(clock)
-        self._stale = False
+        self._stale = False  #: the books may differ from the database
+        self._pending: Turn | None = None  #: the turn by which they may differ; None: reload them
         self._committed = self.state.index  #: last index that the database confirmed
         self._gone_since: dict[QueueName, float] = {}  #: when this process published the deletion of each queue in `gone`
         self._number = 0
@@ -285,8 +305,8 @@ class Ledger:
                 for proposed in proposals:
                     arbitrate.propose(self.state, step, proposed, answered)
 
+            self._answered.add(ids)  # also if the commit fails: the turn may be committed later
             await self._turn(decide)
-            self._answered.add(ids)
             metrics.PLANS.labels("repeated").inc(len(answered))
 
         async with self._lock:
@@ -508,13 +528,16 @@ class Ledger:
                 return
             names = [queue.name for queue in changed]
             self._touch_relatives(names)
+
+            def then() -> None:
+                for name in names:
+                    self.gone.pop(name, None)
+                    self._gone_since.pop(name, None)
+                self._touch_relatives(names)
+
             await self._queues(
-                [(queue, "set", queue.fault or f"{queue.phase}, capability {queue.capability}") for queue in changed]
+                [(queue, "set", queue.fault or f"{queue.phase}, capability {queue.capability}") for queue in changed], then
             )
-            for name in names:
-                self.gone.pop(name, None)
-                self._gone_since.pop(name, None)
-            self._touch_relatives(names)
 
     async def drop_queue(self, name: QueueName) -> None:
         """Drop a deleted queue. Its claims stay until their pods end; it gets no new ones."""
@@ -523,10 +546,13 @@ class Ledger:
             queue = self.state.queues.get(name)
             if queue is None:
                 return
-            await self._queues([(queue, "deleted", "its object was deleted")], gone=True)
-            self.gone[name] = queue
-            self._gone_since[name] = self._clock()
-            self._touch_relatives([name])
+
+            def then() -> None:
+                self.gone[name] = queue
+                self._gone_since[name] = self._clock()
+                self._touch_relatives([name])
+
+            await self._queues([(queue, "deleted", "its object was deleted")], then, gone=True)
 
     async def meter(self) -> None:
         """Bring the usage accounts up to the present second.
@@ -582,6 +608,8 @@ class Ledger:
         count = 0
         while True:
             began = monotonic_s()
+            async with self._lock:
+                await self._fresh()  # a pending turn may seal this segment
             made = await self._store.look(lambda c: segments.draft(c, before=before, most=most))
             if made is None:
                 return count
@@ -640,13 +668,15 @@ class Ledger:
             def note(batch: Batch) -> None:
                 tables.inbox.add(batch, consumer, list(new), at=now, otherwise=Repeated())
 
+            def then() -> None:
+                facts = [fact for event in new.values() if isinstance(event, PodsObserved) for fact in event.pods]
+                self._drift.reported(facts)
+                if self._comparison is not None:
+                    self._comparison.changed(fact.uid for fact in facts)
+
             now = self._clock()
-            await self._turn(decide, extra=note)
-            self._handled.add(ids)
-            facts = [fact for event in new.values() if isinstance(event, PodsObserved) for fact in event.pods]
-            self._drift.reported(facts)
-            if self._comparison is not None:
-                self._comparison.changed(fact.uid for fact in facts)
+            self._handled.add(ids)  # also if the commit fails: the turn may be committed later
+            await self._turn(decide, extra=note, then=then)
 
         async with self._lock:
             await self._fresh()
@@ -683,8 +713,8 @@ class Ledger:
             await self._fresh()
             await turn(look=True)
 
-    async def _queues(self, changes: Sequence[tuple[Queue, str, str]], *, gone: bool = False) -> None:
-        """Write these queues, each with its change and the reason."""
+    async def _queues(self, changes: Sequence[tuple[Queue, str, str]], then: Callable[[], None], *, gone: bool = False) -> None:
+        """Write these queues, each with its change and the reason, and call `then`."""
         now = self._clock()
         notes = [Record(self.state.epoch, now, "kubernetes", f"queue {queue.name}", what, why) for queue, what, why in changes]
         accrued = await self._accrued()  # under the old rules
@@ -702,7 +732,7 @@ class Ledger:
                 self.state.rule(step, queue.name, None if gone else queue)
                 step.queues.add(queue.name)
 
-        await self._turn(decide, notes=notes, extra=extra)
+        await self._turn(decide, notes=notes, extra=extra, then=then)
 
     def _touch_relatives(self, names: Iterable[QueueName]) -> None:
         """A queue's faults depend on the queues above and below it."""
@@ -715,9 +745,15 @@ class Ledger:
         return await self._store.read(lambda c: load.accrued(c, deserved, until=until))
 
     async def _turn(
-        self, decide: Callable[[Step], None], *, extra: Extra | None = None, notes: Sequence[Record] = (), opens: bool = False
+        self,
+        decide: Callable[[Step], None],
+        *,
+        extra: Extra | None = None,
+        notes: Sequence[Record] = (),
+        opens: bool = False,
+        then: Callable[[], None] | None = None,
     ) -> None:
-        """Decide, commit, publish. The caller holds the lock and has called `_fresh`."""
+        """Decide, commit, publish. The caller holds the lock and has called `_fresh`. then: called once it is committed, also if that is only known later."""
         with metrics.COMMIT.time():
             self._stale = True
             state, journal = self.state, self._journal
@@ -729,46 +765,71 @@ class Ledger:
             usage.meter(step.made.values(), state.nodes)
             loans.lend(state, step, step.queues)
             epoch, index = state.epoch, state.index
-            durable = step.durable or bool(notes)
             outgoing: list[Outgoing] = []
-            if durable:
+            heads: list[Head] = []
 
-                def letters() -> list[Letter]:
-                    outgoing[:] = self._outgoing(step, durable=True)
-                    return [o.letter for o in outgoing if o.letter is not None]
+            def letters() -> list[Letter]:
+                outgoing[:] = self._outgoing(step, durable=True)
+                return [o.letter for o in outgoing if o.letter is not None]
 
-                def write(connection: Connection) -> Head:
-                    with Batch(connection) as batch:
-                        if extra is not None:
-                            extra(batch)
-                        return journal.write(batch, step, epoch=epoch, index=index, letters=letters, notes=notes)
+            def write(connection: Connection) -> Head:
+                with Batch(connection) as batch:
+                    if extra is not None:
+                        extra(batch)
+                    heads[:] = [journal.write(batch, step, epoch=epoch, index=index, letters=letters, notes=notes)]
+                return heads[0]
 
-                try:
-                    head = await self._store.write(write, brief=len(step.changes) <= BRIEF)
-                except Conflict as e:
-                    try:
-                        await self._fresh()  # raises if the database lost its last commits
-                    finally:
-                        self.taken_over.set()
-                    raise Unavailable(e.message, hint=e.hint) from e
-                except Bug as e:
-                    # No reason to stop: nothing was committed, and the books are reloaded. The log helps to find the message that caused it.
-                    log.critical("a decision breaks a rule of the database and was not made: %s", e)
-                    raise Conflict(f"the database refuses what was decided: {e.message}") from e
-                journal.adopt(head)
-                self._committed = index
+            turn = Turn(step, index, write, outgoing, heads, opens, then)
+            if step.durable or notes:
+                await self._commit(turn)
             else:
-                outgoing = self._outgoing(step, durable=False)
-            if opens:
-                state.frozen = False
-                metrics.FROZEN.set(0)
-            self._stale = False
-            if state.class_quotas.moved:
-                state.class_quotas.moved = False
-                self.quotas_changed.set()
-        self._publish(step, outgoing)
+                outgoing[:] = self._outgoing(step, durable=False)
+            self._finish(turn)
+
+    async def _commit(self, turn: Turn) -> None:
+        """Write the turn. If the database is unavailable, it stays pending."""
+        self._pending = turn
+        try:
+            head = await self._store.write(turn.write, brief=len(turn.step.changes) <= BRIEF)
+        except Unavailable:
+            raise
+        except Conflict as e:
+            self._pending = None
+            try:
+                await self._fresh()  # raises if the database lost its last commits
+            finally:
+                self.taken_over.set()
+            raise Unavailable(e.message, hint=e.hint) from e
+        except Bug as e:
+            # No reason to stop: nothing was committed, and the books are reloaded. The log helps to find the message that caused it.
+            self._pending = None
+            log.critical("a decision breaks a rule of the database and was not made: %s", e)
+            raise Conflict(f"the database refuses what was decided: {e.message}") from e
+        except Exception:
+            self._pending = None
+            raise
+        self._adopt(turn, head)
+
+    def _adopt(self, turn: Turn, head: Head) -> None:
+        self._pending = None
+        self._journal.adopt(head)
+        self._committed = turn.index
+
+    def _finish(self, turn: Turn) -> None:
+        """What follows a turn once it is committed, or needed no commit."""
+        state = self.state
+        if turn.opens:
+            state.frozen = False
+            metrics.FROZEN.set(0)
+        self._stale = False
+        if state.class_quotas.moved:
+            state.class_quotas.moved = False
+            self.quotas_changed.set()
+        if turn.then is not None:
+            turn.then()
+        self._publish(turn.step, turn.outgoing)
         if recording():
-            record_turn(step, self._clock())
+            record_turn(turn.step, self._clock())
 
     def _outgoing(self, step: Step, *, durable: bool) -> list[Outgoing]:
         out = []
@@ -797,9 +858,40 @@ class Ledger:
             metrics.PLANS.labels("committed" if stored.answer.committed else str(stored.answer.reason)).inc()
 
     async def _fresh(self) -> None:
-        """Reload the books from the database if they are stale."""
-        if not self._stale:
+        """Make the books equal to the database, if they may differ: complete the pending turn, or reload them."""
+        if self._stale and self._pending is not None:
+            await self._complete(self._pending)
+        if self._stale:
+            await self._reload()
+
+    async def _complete(self, turn: Turn) -> None:
+        """Commit the pending turn, unless it was. The books stay stale if that is impossible. Raises Unavailable while the database is."""
+        position, commits = await self._store.read(load.commits)
+        before = self._journal.head.commits
+        if (position, commits) == (Position(self.state.epoch, turn.index), before + 1) and turn.heads:
+            log.warning("the last turn was committed: the books continue from it")
+            self._adopt(turn, turn.heads[0])
+        elif (position, commits) == (Position(self.state.epoch, turn.step.first), before):
+            turn.attempts += 1
+            try:
+                await self._commit(turn)
+            except Unavailable:
+                if turn.attempts >= MOST_ATTEMPTS:
+                    self._pending = None
+                raise
+            except Exception as e:  # noqa: BLE001  it belongs to the caller of that turn, who has an error already
+                log.error("the last turn cannot be committed, and is given up: %s", e)
+                return
+            log.warning("the last turn was not committed, and is now")
+        else:
+            self._pending = None
             return
+        metrics.COMPLETED.inc()
+        self._finish(turn)
+
+    async def _reload(self) -> None:
+        """Read the books from the database."""
+        metrics.RELOADED.inc()
         old = self.state
         loaded, letters, history = await self._store.read(
             lambda c: (load.load(c), tables.outbox.unsent(c, most=WINDOW), load.history(c, old.history.decay))

@@ -16,6 +16,8 @@ OUTBOX = gauge("ledger_outbox_messages", "Messages committed to the database and
 COMMIT = histogram(
     "ledger_commit_seconds", "Seconds of one ledger transaction, from reading its messages to its commit on disk"
 )
+COMPLETED = counter("ledger_turns_completed", "Turns whose commit failed or was unknown, and that are committed now")
+RELOADED = counter("ledger_reloads", "Reloads of all claims from the database after an error")
 EVICTIONS_PAUSED = gauge(
     "ledger_evictions_paused", "1 while the ledger refuses plans with evictions because the eviction limit is reached"
 )

@@ -92,6 +92,7 @@ class Head:
     audit_seq: int = 0
     audit_hash: bytes = GENESIS
     transfer_seq: int = 0
+    commits: int = 0
     accounts: list[tuple[str, str]] = field(default_factory=list)
     cards: list[CardKey] = field(default_factory=list)
 
@@ -108,7 +109,7 @@ class Journal:
         """Go on from what was committed."""
         self.known_accounts.update(head.accounts)
         self.known_cards.update(head.cards)
-        self.head = Head(head.audit_seq, head.audit_hash, head.transfer_seq)
+        self.head = Head(head.audit_seq, head.audit_hash, head.transfer_seq, head.commits)
 
     def write(
         self,
@@ -124,7 +125,7 @@ class Journal:
 
         `letters` encodes the messages about the step. They are written last, so that PostgreSQL processes the other rows while they are encoded.
         """
-        head = Head(self.head.audit_seq, self.head.audit_hash, self.head.transfer_seq)
+        head = Head(self.head.audit_seq, self.head.audit_hash, self.head.transfer_seq, self.head.commits + 1)
         fence(batch, epoch, step.first, index)
         # First of all: of a plan that is repeated after its claims have ended, their rows are there too.
         answers = [_answer_row(s.scheduler, s.answer, step.now) for s in step.stored]

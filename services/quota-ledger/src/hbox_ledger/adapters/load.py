@@ -86,6 +86,12 @@ def position(connection: Connection) -> Position:
     return Position(Epoch(found.epoch), Index(found.idx)) if found is not None else BEGINNING
 
 
+def commits(connection: Connection) -> tuple[Position, int]:
+    """Where this database's history ends, and how many turns were committed to it."""
+    found = connection.execute(select(t.ledger.c.epoch, t.ledger.c.idx, t.ledger.c.commits)).one()
+    return Position(Epoch(found.epoch), Index(found.idx)), found.commits
+
+
 def known(connection: Connection, claims: Collection[ClaimId]) -> set[ClaimId]:
     """Those of `claims` that the database has, void ones too."""
     c, found, wanted = t.claims.c.id, set[ClaimId](), list(claims)
@@ -203,8 +209,9 @@ def _nominations(connection: Connection) -> tuple[list[HeldNomination], list[Pla
 def _journal(connection: Connection) -> Journal:
     head = connection.execute(select(t.audit.c.seq, t.audit.c.hash).order_by(t.audit.c.seq.desc()).limit(1)).first()
     last = connection.execute(select(t.transfers.c.seq).order_by(t.transfers.c.seq.desc()).limit(1)).scalar()
+    committed = connection.execute(select(t.ledger.c.commits)).scalar_one()
     return Journal(
-        Head(head.seq if head is not None else 0, bytes(head.hash) if head is not None else GENESIS, last or 0),
+        Head(head.seq if head is not None else 0, bytes(head.hash) if head is not None else GENESIS, last or 0, committed),
         known_accounts={(r.queue, r.resource) for r in connection.execute(select(t.accounts.c.queue, t.accounts.c.resource))},
         known_cards={
             CardKey(NodeName(r.node), r.card)

@@ -1,7 +1,7 @@
 """The books: the database's live claims in memory, with the sums that arbitration needs.
 
 The books are a cache. Every change goes through `enter`, `post` or `void`, which also record it in the current step. The shell commits that step to the
-database; if the commit fails, it discards the books and reloads them. `validate` recounts everything.
+database. A step whose commit failed is committed later; if the database refuses it, the shell reloads the books. `validate` recounts everything.
 
 Invariants (docs/reference/invariants.md): arbitration plus the database's constraints ensure S1 and S2, arbitration over `used` ensures S3. S5 holds by
 construction (a move has both its ends); S12 holds because these three functions are the only writers of a claim's state.
