@@ -42,6 +42,14 @@ def _builds(*services: str, instance: str = "a") -> Series:
     return {f'hbox_build_info{{component="{s}",instance="{s}-{instance}",job="hbox"}}': "1x400" for s in services}
 
 
+def _longest_turn(**clocks: str) -> Series:
+    """Of the binder's loop, by clock."""
+    return {
+        f'hbox_loop_longest_turn_seconds{{clock="{clock}",instance="binder-a",job="hbox"}}': values
+        for clock, values in clocks.items()
+    }
+
+
 def _certificate(*, days: int, of: int, name: str = "client") -> Series:
     """One that was made for so many days, of which so many are left at the start, when the clock stands at 0."""
     labels = f'{{certificate="{name}",server="",instance="a"}}'
@@ -137,6 +145,12 @@ ALERTS: Mapping[str, Case] = {
     "HBoxLeaderFlapping": Case(
         {'hbox_leading{component="binder",instance="a"}': "0 1 0 1 0 1 0 1x60"},
         {'hbox_leading{component="binder",instance="a"}': "0 1 0 1x60"},
+    ),
+    "HBoxLoopBlocked": Case(
+        {**_builds("binder"), **_longest_turn(processor="0.15x60", wall="0.3x60")},
+        # A long turn now and then, as at a start; and a crowded machine.
+        {**_builds("binder"), **_longest_turn(processor="0.05x5 0.4x2 0.05x60", wall="0.5x60")},
+        quiet_too={**_builds("binder"), **_longest_turn(processor="0.1x60", wall="1x60")},
     ),
     "HBoxShardWithoutScheduler": Case(
         {'hbox_jobs_shard_silent_seconds{shard="lab"}': "70x60", 'hbox_jobs_waiting_by_shard{shard="lab"}': "1x60"},

@@ -32,6 +32,11 @@ def processor_s() -> float:
     return time.process_time()
 
 
+def thread_s() -> float:
+    """Processor seconds used by the calling thread."""
+    return time.thread_time()
+
+
 def new_id() -> str:
     """A fresh random identity of 32 lower-case hexadecimal digits."""
     return uuid4().hex

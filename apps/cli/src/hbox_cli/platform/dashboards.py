@@ -471,6 +471,12 @@ DASHBOARDS = (
                     "Cores in use",
                     {"{{component}} {{instance}}": "rate(process_cpu_seconds_total[$__rate_interval])" + _OF},
                 ),
+                Panel(
+                    "Longest turn",
+                    "Of the event loop within the last minutes; meanwhile the process answers no message",
+                    {"{{component}} {{instance}} {{clock}}": "hbox_loop_longest_turn_seconds" + _OF},
+                    "s",
+                ),
             ),
             (
                 Panel(

@@ -5,6 +5,7 @@ from .health import Condition, Health, HealthServer, complaints
 from .leading import led, term, turn
 from .run import LongLived, collect_seldom, main
 from .settings import Settings, current_secret, load
+from .turns import LoopTurns
 from .watchedfile import WatchedFile
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Health",
     "HealthServer",
     "LongLived",
+    "LoopTurns",
     "Settings",
     "WatchedFile",
     "collect_seldom",

@@ -83,6 +83,12 @@ class Health:
     def ready(self) -> bool:
         return bool(self.conditions) and all(c.good for c in self.conditions.values())
 
+    @property
+    def stage(self) -> str:
+        """`ready`, or the conditions that are not met."""
+        missing = [c.name for c in self.conditions.values() if not c.good]
+        return f"not ready: {', '.join(missing) or 'starting'}" if missing or not self.conditions else "ready"
+
     def report(self) -> dict[str, object]:
         notes = {name: text for name, remark in self.remarks.items() if (text := remark())}
         return {

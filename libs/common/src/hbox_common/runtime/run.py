@@ -26,6 +26,7 @@ from .devices import configure_devices
 from .health import Health, HealthServer
 from .profile import profiled
 from .settings import Settings, current_secret, help_text, load
+from .turns import LoopTurns
 
 S = TypeVar("S", bound=Settings)
 
@@ -119,12 +120,15 @@ async def _serve(service: str, settings: S, run: Callable[[S, Health], Awaitable
 
     try:
         # Before any work: a process that cannot be asked whether it is well ends at once, and its keeper starts it again.
-        async with HealthServer(
-            health,
-            host=settings.health_host,
-            port=settings.health_port,
-            token=lambda: current_secret(settings, "metrics_token"),
-        ) as server:
+        async with (
+            HealthServer(
+                health,
+                host=settings.health_host,
+                port=settings.health_port,
+                token=lambda: current_secret(settings, "metrics_token"),
+            ) as server,
+            LoopTurns(service, limit_s=settings.long_turn_ms / 1000, stage=lambda: health.stage),
+        ):
             work = asyncio.ensure_future(run(settings, health))
             for sig in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(sig, stop)

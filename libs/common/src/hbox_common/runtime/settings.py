@@ -72,6 +72,12 @@ class Settings(BaseSettings):
         json_schema_extra={"pattern": "(?i)^(debug|info|warning|error)$"},  # so that the chart refuses what the validator does
     )
     log_format: LogFormat = Field(LogFormat.JSON, description="Log format: json for machines, text for people.")
+    long_turn_ms: float = Field(
+        100.0,
+        ge=10,
+        le=60_000,
+        description="Milliseconds of a turn of the event loop above which the service logs the functions that ran in it.",
+    )
     profile: str | None = Field(
         None, description="Existing folder for a CPU profile of the main thread, which the service writes when it stops."
     )
