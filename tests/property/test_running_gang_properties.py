@@ -2,12 +2,17 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from math import isnan
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model import (
     CardSlice,
+    Claim,
+    ClaimId,
+    ClaimState,
+    GangPart,
     GroupPhase,
     GroupState,
     JobId,
@@ -22,11 +27,12 @@ from hbox_common.model import (
     QueueTree,
     Selector,
 )
+from hbox_common.model.annotations import CHECKPOINT_INTERVAL, WALLTIME
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.core.cluster import Booking, Bookings, Columns
 from hbox_scheduler.core.cluster.bookings import Changed
-from hbox_scheduler.core.cluster.entities import Status
+from hbox_scheduler.core.cluster.entities import EVICTABLE, Status
 from hbox_scheduler.core.cluster.facts import RecentUse
 from hbox_scheduler.core.cluster.population import Population
 from hbox_scheduler.core.cluster.running import RunningGangs
@@ -76,6 +82,39 @@ bookings = st.builds(
     st.sampled_from([100, 200]),
     st.integers(0, 2),
 )
+#: What the ledger holds of them: bound or posted, and with every rule of evictions that a claim may carry.
+claims = st.builds(
+    lambda booking, state, preemptable, protected_until, min_member, pool, claimed_at: Booking.of(
+        Claim(
+            *(ClaimId(booking.pod), booking.pod, "d", booking.pod, booking.job, booking.plan, booking.queue, booking.priority),
+            *(booking.node, booking.requests, booking.slices, state),
+            created_at=7.0,
+            claimed_at=claimed_at,
+            preemptable=preemptable,
+            protected_until=protected_until,
+            min_member=min_member,
+            pool=pool,
+        ),
+        None,
+    ),
+    bookings,
+    st.sampled_from([ClaimState.PENDING, ClaimState.POSTED]),
+    st.booleans(),
+    st.sampled_from([0.0, 50.0]),
+    st.sampled_from([1, 1, 2]),
+    st.sampled_from(["", "", "offline"]),
+    st.sampled_from([10.0, 20.0]),
+)
+neighbours = st.builds(
+    Neighbour,
+    pods,
+    st.just("d"),
+    st.just({"app": "x"}),
+    st.sampled_from([APART]),
+    st.sampled_from([{}, {CHECKPOINT_INTERVAL: "5m"}, {WALLTIME: "1h"}]),
+    st.sampled_from([None, 15.0]),
+    part=st.sampled_from([None, None, GangPart(role="worker", min_task_member={"worker": 1})]),
+)
 #: Minimums less than, as much as and more than members hold, of what they ask for and of what nobody has.
 groups = st.builds(
     lambda job, amounts, phase, revision, gone: GroupState(
@@ -99,11 +138,12 @@ groups = st.builds(
 )
 steps = st.one_of(
     st.tuples(st.sampled_from(["put", "put", "record"]), bookings),
+    st.tuples(st.just("put"), claims),
     st.tuples(st.just("remove"), pods),
     st.tuples(st.just("drop node"), st.sampled_from(NODES)),
     st.tuples(st.just("put node"), st.sampled_from(NODES)),
     st.tuples(st.just("more resources than there is room for"), st.none()),
-    st.tuples(st.just("introduce"), st.builds(Neighbour, pods, st.just("d"), st.just({"app": "x"}), st.sampled_from([APART]))),
+    st.tuples(st.just("introduce"), neighbours),
     st.tuples(st.just("group"), groups),
     st.tuples(st.just("let in"), st.sampled_from(list(JOBS))),
     st.tuples(st.just("gate"), st.booleans()),
@@ -228,6 +268,103 @@ def test_queues_of_running_gangs_without_an_object_are_known_to_sessions(done: l
         running = world.running.current()
         roster = infos.of(tree, set(), running, RecentUse())
         assert roster.queues.keys() == tree.keys() | {kind.queue for kind, _ in running.by_kind()}
+
+
+def as_objects(gangs: RunningGangs) -> object:
+    """What the table should have of each pod, by its gang and member."""
+    return {
+        member.uid: (
+            (gang.id, gang.namespace, gang.queue, gang.priority, gang.min_member, gang.created_at, gang.offline),
+            (member.row, member.task.requests, member.pool, len(member.slices), member.status in EVICTABLE, member.preemptable),
+            (member.protected_until, member.started_at, dict(member.annotations), CHECKPOINT_INTERVAL in member.annotations),
+            len(gang.members) == 1 and not gang.min_task_member and gang.min_resources is None,
+        )
+        for gang in gangs.gangs.values()
+        for member in gang.members
+    }
+
+
+def as_table(gangs: RunningGangs) -> object:
+    table = gangs.table
+    found = {}
+    for slot in table.slots().tolist():
+        started, task = float(table.started_at[slot]), table.task_of(table.task.item(slot))
+        found[table.uids[slot]] = (
+            (
+                *(
+                    table.jobs[slot],
+                    table.namespaces[slot],
+                    table.queue_name(table.queue.item(slot)),
+                    table.priority.item(slot),
+                ),
+                *(table.min_member.item(slot), table.created_at.item(slot), table.offline.item(slot)),
+            ),
+            (
+                *(table.row.item(slot), task.requests, table.pool_names()[table.pool.item(slot)], table.cards.item(slot)),
+                *(table.claimed.item(slot), table.preemptable.item(slot)),
+            ),
+            (
+                *(table.protected_until.item(slot), None if isnan(started) else started),
+                *(dict(table.annotations.get(slot, {})), table.checkpointed.item(slot)),
+            ),
+            table.lone.item(slot),
+        )
+    return found
+
+
+def check_indices(gangs: RunningGangs) -> None:
+    """The table's indices name the slots in use, each once, and its codes those that slots have."""
+    table = gangs.table
+    slots = table.slots().tolist()
+    assert len(table) == len(slots)
+    codes = [code for code, name in enumerate(table.queue_names()) if name is not None]
+    assert sorted(slot for code in codes for slot in table.in_queue(code).tolist()) == slots
+    assert all((table.queue[table.in_queue(code)] == code).all() and len(table.in_queue(code)) for code in codes)
+    assert all(table.queue_code(table.queue_name(code)) == code for code in codes)
+    rows = {table.row.item(slot) for slot in slots}
+    assert sorted(slot for row in rows for slot in table.on_row(row)) == slots
+    assert all(table.row.item(slot) == row for row in rows for slot in table.on_row(row))
+    assert sorted(slot for job in gangs.jobs for slot in table.of(job)) == slots
+    assert {table.task.item(slot) for slot in slots} == {code for code, task in enumerate(table.tasks()) if task is not None}
+    for slot in slots:
+        task = table.task_of(table.task.item(slot))
+        assert {column: units for column, units in enumerate(table.amounts[table.task[slot]].tolist()) if units} == {
+            column: units for column, units in task.amount if units
+        }
+
+
+@examples(400)
+@given(st.lists(steps, min_size=12, max_size=40))
+def test_the_table_of_running_pods_equals_their_objects(done: list[tuple[str, object]]) -> None:
+    world = World()
+    for what, subject in done:
+        world.do(what, subject)
+    gangs = world.running.current()
+    check_indices(gangs)
+    before = as_table(gangs)  # before the first access builds the gangs
+    afresh = RunningJobs(world.columns, Bookings(world.columns), world.tasks, world.neighbours, world.groups)
+    afresh._bookings._of.update(world.bookings.all())
+    assert before == as_objects(afresh.current())
+    assert as_table(gangs) == before
+
+
+@examples(100)
+@given(st.lists(steps, min_size=12, max_size=40))
+def test_a_queue_whose_version_stays_has_the_same_pods(done: list[tuple[str, object]]) -> None:
+    world = World()
+    of, seen = world.running.current().table, dict[int, tuple[int, object]]()
+    for what, subject in done:
+        world.do(what, subject)
+        table = world.running.current().table
+        if table is not of:
+            of, seen = table, {}
+        for code, version in enumerate(table.versions):
+            rows = {
+                table.uids[slot]: (slot, *(table.row.item(slot), table.preemptable.item(slot))) for slot in table.in_queue(code)
+            }
+            before, pods_before = seen.get(code, (-1, None))
+            assert version != before or rows == pods_before
+            seen[code] = version, rows
 
 
 def test_a_reader_that_comes_late_begins_anew() -> None:

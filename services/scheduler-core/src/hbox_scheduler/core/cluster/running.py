@@ -7,7 +7,7 @@ session receives it like a pending one.
 Placement reads only the sums, and most gangs are never inspected. So `expect` counts a gang when it arrives, and the first access builds it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -19,8 +19,9 @@ from hbox_common.model.resources import add
 from .amounts import Asked
 from .arrays import Ints
 from .columns import Columns
-from .entities import Gang, form_sub_gangs
+from .entities import EVICTABLE, Gang, form_sub_gangs
 from .population import Population
+from .runningtable import RunningJob, RunningPod, RunningTable
 from .task import Task
 
 #: Of members that count equally in every sum: as `Kind`, the task by identity.
@@ -79,6 +80,7 @@ class RunningGangs:
         self._counted: dict[JobId, Counted] = {}
         self.queues: dict[QueueName, int] = {}  #: number of kinds by queue, of queues with members
         self.queues_changed: set[QueueName] = set()  #: those that joined `queues` or left it; the reader clears it
+        self.table = RunningTable(len(columns.allocatable))  #: the pods of all cached gangs
 
     @property
     def jobs(self) -> Set[JobId]:
@@ -113,12 +115,22 @@ class RunningGangs:
         self.constrained = self.constrained or any(member.constraints for member in gang.members)
         counted = self._counted[gang.id] = _counted(gang, self._columns)
         self._count(counted, 1)
+        self.table.enter(*_as_running(gang))
 
-    def expect(self, job: JobId, counted: "Counted") -> None:
+    def expect(self, job: RunningJob, pods: Sequence[RunningPod], counted: "Counted") -> None:
         """As `put`, for a gang without minimum resources that is built later; `counted`: its sums."""
-        self._expected[job] = None
-        self._counted[job] = counted
+        self._expected[job.id] = None
+        self._counted[job.id] = counted
         self._count(counted, 1)
+        self.table.enter(job, pods)
+
+    def gang_of(self, job: JobId) -> Gang:
+        """The gang of one cached job; builds it if it is expected."""
+        if job in self._expected:
+            assert self._make is not None
+            del self._expected[job]
+            self._enter(self._make(job))
+        return self._gangs[job]
 
     def expect_unqueued(self, job: JobId) -> None:
         """Add a job without a queue: only inter-pod terms see its pods, and they are never evicted."""
@@ -153,6 +165,7 @@ class RunningGangs:
         if (counted := self._counted.pop(job, None)) is None:
             return None
         self._count(counted, -1)
+        self.table.leave(job)
         self._expected.pop(job, None)
         gang = self._gangs.pop(job, None)
         if gang is not None:
@@ -216,6 +229,26 @@ class Counted:
     kinds: Mapping[KindKey, tuple[Kind, int]]
     minimum: Resources | None = None  #: None: it does not count with one
     unmet: Resources = field(default_factory=dict)
+
+
+def _as_running(gang: Gang) -> tuple[RunningJob, list[RunningPod]]:
+    plain = gang.min_resources is None and not gang.min_task_member and not gang.sub_gang_policies and not gang.annotations
+    job = RunningJob(gang.id, gang.namespace, gang.queue, gang.priority, gang.min_member, gang.created_at, plain=plain)
+    return job, [
+        RunningPod(
+            member.uid,
+            member.task,
+            member.row,
+            len(member.slices),
+            member.status in EVICTABLE,
+            member.preemptable,
+            member.protected_until,
+            member.started_at,
+            member.pool,
+            {**gang.annotations, **member.annotations} if gang.annotations else member.annotations,
+        )
+        for member in gang.members
+    ]
 
 
 def _counted(gang: Gang, columns: Columns) -> Counted:

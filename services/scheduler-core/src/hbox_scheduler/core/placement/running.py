@@ -12,6 +12,7 @@ from ..cluster.amounts import Asked
 from ..cluster.arrays import Ints
 from ..cluster.entities import Gang, Member, Status
 from ..cluster.running import Counted, Kind, KindKey, RunningGangs
+from ..cluster.runningtable import RunningJob, RunningPod
 from ..cluster.task import Task
 from ..cluster.tasks import Tasks
 from ..framework import GroupPhase
@@ -19,6 +20,8 @@ from ..queueing.groups import Groups
 
 #: Different requests of which the vectors are kept.
 _SHAPES = 4096
+
+_NOTHING: Mapping[str, str] = {}
 
 
 class RunningJobs:
@@ -112,13 +115,51 @@ class RunningJobs:
         elif group is not None and group.min_resources is not None:
             self._gangs.put(self._gang(placed))
         else:
-            self._gangs.expect(job, self._counted(placed))
+            self._gangs.expect(*self._as_running(placed), self._counted(placed))
 
     def _placed(self, job: JobId) -> list[Booking]:
         """The job's bookings on known nodes."""
         row_of = self._columns.row_of
         found = map(self._bookings.get, self._pods_of[job])
         return [booking for booking in found if booking is not None and booking.node in row_of]
+
+    def _as_running(self, placed: Sequence[Booking]) -> tuple[RunningJob, list[RunningPod]]:
+        """The job and its pods as its gang and members would be (`_gang`, `_member`). The group has no minimum resources."""
+        first, row_of = placed[0], self._columns.row_of
+        claim, neighbours, pods = first.held, self._neighbours, list[RunningPod]()
+        plain, min_member = True, None
+        for booking in placed:
+            held, neighbour = booking.held, neighbours.get(booking.pod) if neighbours else None
+            task = booking.task
+            if task is None or task.offline != (booking.pool == OFFLINE):
+                task = self._shape(booking)[0]
+            if held is not None and (min_member is None or held.min_member > min_member):
+                min_member = held.min_member
+            plain = plain and (neighbour is None or neighbour.part is None)
+            pods.append(
+                RunningPod(
+                    booking.pod,
+                    task,
+                    row_of[booking.node],
+                    len(booking.slices),
+                    held is not None,
+                    held is not None and held.preemptable,
+                    held.protected_until if held is not None else 0.0,
+                    _started(held, neighbour),
+                    booking.pool,
+                    neighbour.annotations if neighbour is not None else _NOTHING,
+                )
+            )
+        job = RunningJob(
+            first.job,
+            claim.namespace if claim is not None else "",
+            first.queue,
+            first.priority,
+            1 if min_member is None else min_member,
+            claim.created_at if claim is not None else 0.0,
+            plain=plain,
+        )
+        return job, pods
 
     def _counted(self, placed: Sequence[Booking]) -> Counted:
         """What their gang counts, which has no minimum."""
