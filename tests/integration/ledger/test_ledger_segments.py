@@ -1,18 +1,25 @@
 """Sealed segments of the audit and of the transfers: sealing, and what `hbox audit --ledger` finds wrong with them."""
 
+import asyncio
 import hashlib
 import json
 import lzma
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
 
-from hbox_common.errors import Bug
+from hbox_common.errors import Bug, InvalidRequest
 from hbox_common.model import PodPhase, PodUid
 from hbox_ledger.adapters import audit
+from hbox_ledger.adapters.backup import backup, restore
+from hbox_ledger.adapters.export import export
+from hbox_ledger.adapters.segments import file_of
 from hbox_ledger.core import segments
 
+from ... import forked
 from .conftest import Kit, Running
 from .test_ledger_proof import TRIGGERS
 
@@ -230,3 +237,108 @@ async def test_rows_that_are_sealed_and_not_deleted_yet_have_to_equal_the_sealed
         "transfer 1 is not the one that was sealed",
         "audit record 2 is not the one that was sealed",
     ]
+
+
+async def sealed_history(kit: Kit, url: str) -> audit.Proof:
+    """Of twelve pods that ended and one that runs, most of it sealed. Returns what is proven of it."""
+    async with kit.started(url) as running:
+        await running.open()
+        await running.propose(kit.plan("stays", ("stays", "n1", (kit.whole(0),))))
+        await lives(kit, running, 0, 12)
+        await running.ledger.seal(before=running.clock[0] - 10, most=0)
+    return audit.prove(url)
+
+
+async def test_exported_segments_may_be_removed_and_are_verified_from_their_files(
+    kit: Kit, database_url: str, tmp_path: Path
+) -> None:
+    before = await sealed_history(kit, database_url)
+    folder = tmp_path / "history"
+    done = export(database_url, folder)
+    assert (done.written, done.files, done.removed) == (before.segments, before.segments, 0)
+    done = export(database_url, folder, removes=True)
+    assert (done.written, done.files, done.removed) == (0, before.segments, before.segments)
+    assert rows(database_url, "SELECT count(*) FROM segment_contents") == [(0,)]
+    whole = audit.prove(database_url, folder=folder)
+    assert (whole.faults, whole.notes, whole.checks) == ([], [], before.checks)
+    without = audit.prove(database_url)
+    assert without.faults == []
+    assert without.notes[0].startswith(f"segments 1-{before.segments} are not in the database")
+    async with kit.started(database_url, now=5000.0) as running:
+        await lives(kit, running, 20, 12)
+        await running.ledger.seal(before=running.clock[0] - 10, most=0)
+    assert audit.prove(database_url).faults == audit.prove(database_url, folder=folder).faults == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("UPDATE claims SET state = 'void' WHERE pod = 'new'", "is void, and pending by the audit"),
+        ("UPDATE audit SET cause = 'x' WHERE seq = (SELECT max(seq) FROM audit)", "is not what was written"),
+        ("UPDATE accounts SET pending = pending + 1 WHERE resource = 'cpu'", "pending in its account"),
+    ],
+)
+async def test_history_without_its_removed_beginning_is_verified_as_far_as_it_goes(
+    kit: Kit, database_url: str, tmp_path: Path, statement: str, found: str
+) -> None:
+    await sealed_history(kit, database_url)
+    export(database_url, tmp_path, removes=True)
+    async with kit.started(database_url, now=5000.0) as running:
+        await running.propose(kit.plan("new", ("new", "n1", (kit.whole(1),))))
+    async with kit.started(database_url, now=6000.0) as running:
+        await running.open(kit.fact("stays", "n1", claim=running.ledger.state.by_pod[PodUid("stays")]))
+        await running.propose(kit.plan("new", ("new", "n1", (kit.whole(1),))))
+    tamper(database_url, statement)
+    assert any(found in fault for fault in audit.prove(database_url).faults)
+
+
+async def test_files_of_another_history_or_altered_ones_are_refused(kit: Kit, database_url: str, tmp_path: Path) -> None:
+    await sealed_history(kit, database_url)
+    export(database_url, tmp_path)
+    file = file_of(tmp_path, 2)
+    file.write_bytes(file_of(tmp_path, 3).read_bytes())
+    with pytest.raises(InvalidRequest, match="is not segment 2 of this database"):
+        export(database_url, tmp_path, removes=True)
+    assert rows(database_url, "SELECT count(*) FROM segment_contents") == [(audit.prove(database_url).segments,)]
+    tamper(database_url, "DELETE FROM segment_contents")
+    [fault] = audit.prove(database_url, folder=tmp_path).faults
+    assert fault == "segment 2 has the content of segment 3"
+
+
+async def test_backups_contain_segments_and_are_restored_with_them(kit: Kit, database_url: str, tmp_path: Path) -> None:
+    before = await sealed_history(kit, database_url)
+    made = backup(database_url, tmp_path / "backup.db")
+    assert (made.faults, made.segments, made.checks) == ([], before.segments, before.checks)
+    restored = restore(tmp_path / "backup.db", database_url, overwrite=True)
+    assert (restored.proof.faults, restored.proof.head) == ([], before.head)
+    async with kit.started(database_url, now=5000.0) as running:
+        await lives(kit, running, 20, 12)
+        await running.ledger.seal(before=running.clock[0] - 10, most=0)
+    after = audit.prove(database_url, through=before.head)
+    assert after.faults == []
+    assert after.segments > before.segments
+
+
+async def test_an_unreadable_claim_is_restored_from_a_sealed_record(kit: Kit, database_url: str) -> None:
+    await sealed_history(kit, database_url)
+    [(first,)] = rows(database_url, "SELECT min(seq) FROM audit")
+    assert first > RECORDS, "the record of its creation is sealed"
+    tamper(database_url, "UPDATE claims SET requests = '[1, 2]' WHERE pod = 'stays'")
+    async with kit.started(database_url, now=5000.0) as running:
+        assert running.states() == {"stays": "posted"}
+    assert audit.prove(database_url).faults == []
+    assert audit.prove(database_url).notes == []
+
+
+def test_the_command_follows_segments_exports_and_removes_them(kit: Kit, database_url: str, tmp_path: Path) -> None:
+    before = asyncio.run(sealed_history(kit, database_url))
+
+    def hbox(*words: str) -> str:
+        done = forked.run("audit", "--ledger", "--database", database_url, *words, timeout_s=60, env=os.environ)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert hbox().startswith(f"ledger: {before.records} records, {before.segments} segments, ")
+    assert f"{before.segments} removed from the database" in hbox("--export", str(tmp_path / "files"), "--remove")
+    assert hbox().startswith(f"note: segments 1-{before.segments} are not in the database")
+    assert hbox("--segments", str(tmp_path / "files")).startswith(f"ledger: {before.records} records")

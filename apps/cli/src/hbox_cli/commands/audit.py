@@ -1,5 +1,7 @@
 """`hbox audit`."""
 
+from pathlib import Path
+
 import click
 
 from ..access import running_of
@@ -12,6 +14,10 @@ from ..output import notify, put
 from ..platform.layout import Layout
 from ..session import bus_of
 
+MIB = 2**20
+
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
 
 @click.command("audit")
 @click.option(
@@ -22,8 +28,24 @@ from ..session import bus_of
 @click.option(
     "--head", metavar="NUMBER:HASH", help="With --ledger: chain head printed by an earlier run, which the chain has to contain."
 )
+@click.option(
+    "--segments", type=_FOLDER, metavar="FOLDER", help="With --ledger: exported segments that are not in the database any more."
+)
+@click.option(
+    "--export", type=_FOLDER, metavar="FOLDER", help="With --ledger: write sealed segments to files, if there is no fault."
+)
+@click.option("--remove", is_flag=True, help="With --export: then delete the contents of these segments from the database.")
 @platform_options
-def command(ctx: Context, patience: float, ledger: bool, database: str | None, head: str | None) -> None:
+def command(  # noqa: PLR0917  options
+    ctx: Context,
+    patience: float,
+    ledger: bool,
+    database: str | None,
+    head: str | None,
+    segments: Path | None,
+    export: Path | None,
+    remove: bool,
+) -> None:
     """Prove from outside that the platform keeps its promises.
 
     The audit reads all pods, nodes and PodGroups from the API and all claims from the ledger, and checks: no card is over-booked, no gang is
@@ -31,12 +53,16 @@ def command(ctx: Context, patience: float, ledger: bool, database: str | None, h
 
     With --ledger the audit replays the ledger's database, also while no service runs: it names the first audit record that was changed, removed or
     inserted, and checks claims, balances and cards against their history. Keep the printed head: a later run with --head proves that no record
-    before it was rewritten.
+    before it was rewritten. It follows sealed segments, and names one that is missing, altered or in another's place. --export keeps their files elsewhere.
     """
-    if not ledger and (database or head):
-        raise click.UsageError("--database and --head go with --ledger")
+    if not ledger and (database or head or segments or export):
+        raise click.UsageError("--database, --head, --segments and --export go with --ledger")
+    if remove and not export:
+        raise click.UsageError("--remove goes with --export")
     if ledger:
-        _ledger(ctx, database, head)
+        _ledger(ctx, database, head, segments or export)
+        if export is not None:
+            _export(ctx, database, export, remove)
         return
     result = run(lambda: _audit(ctx, patience))
     if not ctx.output.people:
@@ -66,14 +92,24 @@ async def _audit(ctx: Context, patience_s: float) -> Audit:
     return result
 
 
-def _ledger(ctx: Context, database: str | None, head: str | None) -> None:
+def _export(ctx: Context, database: str | None, folder: Path, remove: bool) -> None:
+    from hbox_ledger.adapters.export import export  # noqa: PLC0415
+
+    done = export(database or Layout(ctx.state).database_url(), folder, removes=remove)
+    if ctx.output.people:
+        removed = f", {done.removed} removed from the database" if remove else ""
+        print(f"{folder}: {done.files} segments, {done.size / MIB:.1f} MiB, {done.written} of them new{removed}")
+
+
+def _ledger(ctx: Context, database: str | None, head: str | None, folder: Path | None) -> None:
     from hbox_ledger.adapters.audit import prove  # noqa: PLC0415  SQLAlchemy, for those who ask for it
     from hbox_ledger.core.chain import Mark  # noqa: PLC0415
 
-    proof = prove(database or Layout(ctx.state).database_url(), through=Mark.parse(head) if head else None)
+    proof = prove(database or Layout(ctx.state).database_url(), through=Mark.parse(head) if head else None, folder=folder)
     if not ctx.output.people:
         content = {
             "records": proof.records,
+            "segments": proof.segments,
             "head": proof.head and str(proof.head),
             "checks": proof.checks,
             "faults": proof.faults,
@@ -85,7 +121,7 @@ def _ledger(ctx: Context, database: str | None, head: str | None) -> None:
             put(f"fault: {fault}")
         for note in proof.notes:
             put(f"note: {note}")
-        print(f"ledger: {proof.records} records, {proof.checks} checks, {len(proof.faults)} faults")
+        print(f"ledger: {proof.records} records, {proof.segments} segments, {proof.checks} checks, {len(proof.faults)} faults")
         if proof.head is not None and not proof.faults:
             print(f"head: {proof.head}")
     if proof.faults:

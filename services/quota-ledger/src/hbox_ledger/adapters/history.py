@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
@@ -46,22 +47,26 @@ class History:
     chain: Chain | None
     transfers: Transfers | None
     segments: int  #: that are sealed
+    skipped: int = 0  #: segments at the beginning without content
 
 
-def replay(connection: Connection, check: Check, *, through: Mark | None = None) -> History:
-    """Replay all of it. check: takes the result of each check and the fault that it means. through: a head that the chain has to contain."""
-    one = _Replay(connection, check, through)
+def replay(connection: Connection, check: Check, *, through: Mark | None = None, folder: Path | None = None) -> History:
+    """Replay all of it. check: takes the result of each check and the fault that it means. through: a head that the chain has to contain. folder: of exported
+    segments, whose contents are not in the database. Without them the replay begins after the last segment that was removed."""
+    one = _Replay(connection, check, through, folder)
     rows = list(segments.sealed(connection))
     if not one.sealed(rows):
-        return History(None, None, len(rows))
+        return History(None, None, len(rows), one.skipped)
     transfers = one.moved()
-    return History(one.chain if one.records() else None, transfers, len(rows))
+    whole = one.records()
+    return History(one.chain if whole else None, None if one.skipped else transfers, len(rows), one.skipped)
 
 
 class _Replay:
-    def __init__(self, connection: Connection, check: Check, through: Mark | None) -> None:
+    def __init__(self, connection: Connection, check: Check, through: Mark | None, folder: Path | None) -> None:
         self.chain, self._sums = Chain(), Transfers()
-        self._connection, self._check, self._through = connection, check, through
+        self.skipped = 0
+        self._connection, self._check, self._through, self._folder = connection, check, through, folder
         self._digests: dict[int, str] = {}  #: by segment, as the audit has them
         self._sealed: dict[int, str] = {}  #: by segment, as `segments` has them
         # Where the tables begin. Sealed rows from there on are remembered, to compare them.
@@ -84,14 +89,23 @@ class _Replay:
                 whole = False
             number, head = row.number, bytes(row.head)
             self._sealed[number] = bytes(row.digest).hex()
-            opened = self._opened(row)
+            content = segments.content(self._connection, number, self._folder)
+            if content is None and whole and number == self.skipped + 1:
+                self._skip(row)
+                continue
+            opened = self._opened(row, content)
             whole = opened is not None and (not whole or self._replayed(row, *opened)) and whole
         return whole
 
-    def _opened(self, row: Row[Any]) -> tuple[Header, list[Record], list[Transfer]] | None:
+    def _skip(self, row: Row[Any]) -> None:
+        """Continue after a segment whose content was removed, like all before it."""
+        self.skipped = row.number
+        self.chain = Chain(row.last_record, bytes(row.head), partial=True)
+        self._sums.last = row.last_transfer
+
+    def _opened(self, row: Row[Any], content: bytes | None) -> tuple[Header, list[Record], list[Transfer]] | None:
         """The content of a segment, if it is what was sealed."""
         name = f"segment {row.number}"
-        content = segments.content(self._connection, row.number)
         if content is None:
             self._check(False, f"{name}: its content is missing")
             return None
@@ -154,8 +168,8 @@ class _Replay:
     def records(self) -> bool:
         """The rest of the audit. Returns whether all of it is intact."""
         for r in _rows(self._connection, select(t.audit).order_by(t.audit.c.seq)):
-            if r.seq <= self.chain.seq and r.seq in self._hashes:
-                same = bytes(r.hash) == self._hashes[r.seq]
+            if r.seq <= self.chain.seq and (r.seq in self._hashes or self.skipped):
+                same = bytes(r.hash) == self._hashes.get(r.seq, bytes(r.hash))
                 self._check(same, f"audit record {r.seq} is not the one that was sealed")
             elif not self._follow(r.seq, record_of(r), bytes(r.hash)):
                 return False
@@ -164,15 +178,17 @@ class _Replay:
             self._check(known is not None, f"segment {number} is missing: the audit has its digest")
             self._check(known in (None, digest), f"segment {number} was altered: the audit has another digest of it")
         for number in sorted(self._sealed.keys() - self._digests.keys()):
-            self._check(False, f"segment {number} is not in the audit")
+            self._check(number <= self.skipped, f"segment {number} is not in the audit")
         return True
 
     def moved(self) -> Transfers:
         """The sums of all transfers."""
         for r in _rows(self._connection, select(t.transfers).order_by(t.transfers.c.seq)):
             transfer = Transfer(r.epoch, r.idx, r.at, r.queue, r.resource, r.debit, r.credit, r.amount)
-            if r.seq <= self._sums.last and r.seq in self._transfers:
-                self._check(transfer == self._transfers[r.seq], f"transfer {r.seq} is not the one that was sealed")
+            if r.seq <= self._sums.last and (r.seq in self._transfers or self.skipped):
+                self._check(
+                    transfer == self._transfers.get(r.seq, transfer), f"transfer {r.seq} is not the one that was sealed"
+                )
                 continue
             last = self._sums.last
             self._check(r.seq == last + 1, f"transfer {last + 1} is missing: transfer {r.seq} comes after {last}")

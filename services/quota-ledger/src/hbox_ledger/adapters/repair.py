@@ -19,10 +19,15 @@ from hbox_common.model.bounds import INT64_MAX, sanitized
 
 from ..core.claimrecord import ClaimRecord
 from ..core.ledgerstate import BUCKETS, LedgerState
+from ..core.segments import Damaged, unpack
 from ..core.step import Bucket, Step
+from . import segments
 from . import tables as t
 
 log = logging.getLogger(__name__)
+
+#: Seconds around a claim's creation in which a segment is searched for its record: a message and its turn have the same time.
+SEARCHED_S = 60.0
 
 #: With which the reason of a row begins that was set aside.
 SET_ASIDE = "set aside: "
@@ -89,8 +94,8 @@ def recount(connection: Connection, live: Mapping[ClaimId, ClaimRecord]) -> None
 def _by_the_audit(connection: Connection, claim: ClaimId) -> dict[str, Any] | None:
     """The columns of what a claim holds, as it was when it was made; None where that cannot be read either, or explains nothing."""
     query = select(t.audit.c.entry).where(t.audit.c.subject == claim, t.audit.c.entry != "")
-    entry = connection.execute(query).scalar()
     row = connection.execute(select(t.claims).where(t.claims.c.id == claim)).mappings().one()
+    entry = connection.execute(query).scalar() or _sealed_entry(connection, claim, row["claimed_at"])
     try:
         queue, node, requests, slices, *more = json.loads(entry or "")
         held = {
@@ -105,3 +110,22 @@ def _by_the_audit(connection: Connection, claim: ClaimId) -> dict[str, Any] | No
     except (ValueError, TypeError):
         return None
     return held if any(row[name] != text for name, text in held.items()) else None
+
+
+def _sealed_entry(connection: Connection, claim: ClaimId, claimed_at: Any) -> str | None:
+    """The entry of a claim's creation in the sealed segments of that time; None if they have none, or cannot be read."""
+    if not isinstance(claimed_at, float):
+        return None
+    s = t.segments.c
+    near = select(s.number).where(s.first_at <= claimed_at + SEARCHED_S, s.last_at >= claimed_at - SEARCHED_S)
+    for number in connection.execute(near.order_by(s.number)).scalars().all():
+        content = segments.content(connection, number)
+        try:
+            records = unpack(content)[1] if content is not None else []
+        except Damaged as e:
+            log.error("segment %d cannot be read: %s", number, e)
+            continue
+        for record in records:
+            if record.subject == claim and record.entry:
+                return record.entry
+    return None

@@ -7,6 +7,7 @@ connection of its own, beside the writer. `add` writes both rows in one transact
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from sqlalchemy import Connection, Row, delete, func, insert, select
 
@@ -125,8 +126,16 @@ def sealed(connection: Connection) -> Iterator[Row[tuple[object, ...]]]:
     yield from connection.execute(select(t.segments).order_by(t.segments.c.number)).all()
 
 
-def content(connection: Connection, number: int) -> bytes | None:
-    """The content of a segment, as it is in the database; None if it is not there."""
+def file_of(folder: Path, number: int) -> Path:
+    """File of an exported segment."""
+    return folder / f"segment-{number:08}.jsonl.xz"
+
+
+def content(connection: Connection, number: int, folder: Path | None = None) -> bytes | None:
+    """The content of a segment, as it is in the database, else in its file in `folder`; None if it is in neither."""
     c = t.segment_contents.c
     found = connection.execute(select(c.content).where(c.number == number)).scalar()
-    return None if found is None else bytes(found)
+    if found is not None:
+        return bytes(found)
+    file = file_of(folder, number) if folder is not None else None
+    return file.read_bytes() if file is not None and file.is_file() else None

@@ -91,10 +91,15 @@ def _amounts(items: tuple[tuple[str, int], ...]) -> str:
 
 @dataclass(slots=True)
 class Chain:
-    """Follows the records in order, and the claims in them."""
+    """Follows the records in order, and the claims in them.
+
+    `partial`: the first records are not available, so that it begins with a later one. Claims, nominations and card numbers from before are unknown."""
 
     seq: int = 0
     hash: bytes = GENESIS
+    partial: bool = False
+    seen: set[str] = field(default_factory=set)  #: claims with a record, if it is partial
+    first: Epoch | None = None  #: epoch of the first record that was followed
     live: dict[str, tuple[str, str]] = field(default_factory=dict)  #: claim -> state and entry, of those that hold something
     changes: dict[Epoch, int] = field(default_factory=dict)  #: records of claims, by epoch
     aside: dict[str, str] = field(default_factory=dict)  #: claim -> why it was set aside
@@ -112,6 +117,8 @@ class Chain:
         if hash is not None and hash != expected:
             return f"audit record {seq} is not what was written: its hash does not fit its content and record {seq - 1}"
         self.seq, self.hash = seq, expected
+        if self.first is None:
+            self.first = record.epoch
         if record.change == ASIDE:
             self.live.pop(record.subject, None)
             self.aside[record.subject] = record.cause
@@ -125,7 +132,10 @@ class Chain:
 
     def _claim(self, seq: int, record: Record) -> str:
         before, _, after = record.change.partition("->")
-        known, held = self.live.pop(record.subject, (NONE, record.entry))
+        unknown = self.partial and record.subject not in self.seen
+        known, held = self.live.pop(record.subject, (before if unknown else NONE, record.entry))
+        if self.partial:
+            self.seen.add(record.subject)
         if before != known:
             return f"audit record {seq}: claim {record.subject} changes {record.change}, but was {known}"
         if after != ClaimState.VOID:
