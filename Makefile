@@ -15,7 +15,7 @@ export UV_SYSTEM_CERTS ?= true
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run image test fuzz kube-assets promtool otel test-real test-gpu test-deploy check mutants chaos bench format lock docs audit sbom clean
+.PHONY: help install run image test fuzz kube-assets promtool otel sim test-real test-gpu test-deploy check mutants chaos bench format lock docs audit sbom clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -62,6 +62,9 @@ test: install ## run every test that needs no special machine, WORKERS=8 in para
 fuzz: install ## run the property-based tests with new random examples; N=2000: number of ledger histories; CLUSTERS=1000: of explained clusters
 	@HBOX_LEDGER_EXAMPLES=$(or $(N),300) HBOX_FUZZ_LINES=1000000 $(BIN)/python -m pytest -n $$(nproc) $(BESIDE) --hypothesis-profile=random -m hypothesis
 	@$(BIN)/python -m tests.explained $(or $(CLUSTERS),1000)
+
+sim: install ## run the platform in virtual time under faults of all doors, SEEDS=200 seeds from SEED=1 on; a violation prints its command
+	@$(BIN)/python -m tests.sim --seeds $(or $(SEEDS),200) --seed $(or $(SEED),1)
 
 kube-assets: ## build etcd, Kubernetes and kwok from Go modules, once (5 to 10 minutes), unless KUBEBUILDER_ASSETS names a folder with them
 	@PYTHON=$(PYTHON) tests/real/assets/build $(CACHE)/kube-assets $(CACHE)

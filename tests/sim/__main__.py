@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .disk import template
 from .faults import KINDS, STATEFUL, Fault, drawn, parse
-from .run import Outcome, apart, minimised, run, run_all
+from .run import Outcome, again, apart, minimised, run, run_all
 from .world import Plan
 
 
@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120.0, metavar="S", help="virtual seconds [120]")
     parser.add_argument("--nodes", type=int, default=0, metavar="N", help="number of nodes [6 to 40, by the seed]")
     parser.add_argument(
-        "--pods", type=float, default=0.0, metavar="N", help="pods that arrive per virtual second [1 to 20, by the seed]"
+        "--pods", type=float, default=0.0, metavar="N", help="pods that arrive per virtual second [1 to 8, by the seed]"
     )
     parser.add_argument(
         "--faults",
@@ -81,7 +81,7 @@ def _print(outcome: Outcome) -> None:
 def _report(outcome: Outcome) -> int:
     for one in outcome.violations[:10]:
         print(f"  {one.at:.3f} {one.rule}: {one.message}")
-    least = minimised(outcome)
+    least = minimised(outcome, again(outcome))
     print(f"  {command(least)}", flush=True)
     for one in least.violations[:3]:
         print(f"    {one.at:.3f} {one.rule}: {one.message}")
@@ -91,13 +91,13 @@ def _report(outcome: Outcome) -> int:
 def command(outcome: Outcome) -> str:
     """How to run it again."""
     plan = outcome.plan
-    words = [f"python -m tests.sim --seed {plan.seed} --seconds {plan.seconds:g}"]
+    parts = [f"python -m tests.sim --seed {plan.seed} --seconds {plan.seconds:g}"]
     if plan.nodes:
-        words.append(f"--nodes {plan.nodes}")
+        parts.append(f"--nodes {plan.nodes}")
     if plan.pods_per_s:
-        words.append(f"--pods {plan.pods_per_s:g}")
-    words.append(f"--faults {','.join(map(str, outcome.faults)) or 'none'}")
-    return " ".join(words)
+        parts.append(f"--pods {plan.pods_per_s:g}")
+    parts.append(f"--faults {','.join(map(str, outcome.faults)) or 'none'}")
+    return " ".join(parts)
 
 
 if __name__ == "__main__":

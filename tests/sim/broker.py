@@ -397,13 +397,13 @@ class Broker:
             elif subject.startswith("$JS.API."):
                 self._answer(reply, self._call(subject.removeprefix("$JS.API."), body))
             return
-        heard = self._send(subject, reply, headers or None, body)
+        is_subscribed = self._send(subject, reply, headers or None, body)
         stream = self._stream(subject)
         if stream is not None:
             answer = self._store(stream, subject, headers, body)
             if reply:
                 self._answer(reply, answer)
-        elif not heard and reply:
+        elif not is_subscribed and reply:
             self._send(reply, "", {"Status": "503"}, b"")
 
     def _answer(self, reply: str, answer: Mapping[str, Any]) -> None:
@@ -553,14 +553,14 @@ class Broker:
     # --- API
 
     def _call(self, what: str, body: bytes) -> dict[str, Any]:
-        words = what.split(".")
+        parts = what.split(".")
         asked: dict[str, Any] = json.loads(body) if body else {}
-        verb, stream = ".".join(words[:2]), self.streams.get(words[-1] if words[0] == "STREAM" else words[-2])
+        verb, stream = ".".join(parts[:2]), self.streams.get(parts[-1] if parts[0] == "STREAM" else parts[-2])
         if verb == "STREAM.CREATE":
             if stream is not None:
                 return _refusal(400, 10058, "stream name already in use")
             self._made += 1
-            stream = self.streams[words[-1]] = StreamState(asked, _time(self.now_ns + self._made))
+            stream = self.streams[parts[-1]] = StreamState(asked, _time(self.now_ns + self._made))
             return stream.info(self._now)
         if stream is None:
             return _refusal(404, 10059, "stream not found")
@@ -572,10 +572,10 @@ class Broker:
         if verb == "STREAM.DELETE":
             del self.streams[stream.name]
             return {"success": True}
-        consumer = stream.consumers.get(words[-1])
+        consumer = stream.consumers.get(parts[-1])
         if verb in ("CONSUMER.CREATE", "CONSUMER.DURABLE"):
             if consumer is None:
-                consumer = stream.consumers[words[-1]] = Consumer(stream, words[-1], asked["config"], self._loop.now)
+                consumer = stream.consumers[parts[-1]] = Consumer(stream, parts[-1], asked["config"], self._loop.now)
             return consumer.info()
         if consumer is None:
             return _refusal(404, 10014, "consumer not found")

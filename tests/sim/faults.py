@@ -59,7 +59,7 @@ KINDS: dict[str, Kind] = {
     # time
     "clock-jump": Kind("the wall clock of a service jumps by `value` seconds", SERVICES, _seconds(-30.0, 30.0), lasts=False),
     "kill": Kind("the process dies; the next one starts after `value` seconds", SERVICES, _seconds(0.1, 8.0)),
-    "pause": Kind("the process stands still", SERVICES, _seconds(1.0, 20.0)),
+    "pause": Kind("the process is paused", SERVICES, _seconds(1.0, 20.0)),
     # broker
     "bus-late": Kind("messages take up to a third of a second", (*SERVICES, ALL), _seconds(1.0, 15.0)),
     "bus-lost": Kind("one message in ten is lost", (*SERVICES, ALL), _seconds(1.0, 10.0)),
@@ -77,7 +77,7 @@ KINDS: dict[str, Kind] = {
     "api-error": Kind("one request in three gets 500 or 503", (*SERVICES, ALL), _seconds(1.0, 15.0)),
     "api-gone": Kind("watches end with 410", (*SERVICES, ALL), _seconds(1.0, 10.0)),
     "api-silent": Kind("open watches send nothing, not even their end", (*SERVICES, ALL), _seconds(1.0, 20.0)),
-    "api-stale": Kind("new watches read a server whose cache stands still", (*SERVICES, ALL), _seconds(1.0, 20.0)),
+    "api-stale": Kind("new watches read a server whose cache is frozen", (*SERVICES, ALL), _seconds(1.0, 20.0)),
     "api-compact": Kind("the history is compacted", ("",), _seconds(0.0, 0.0)),
     # disk
     "disk-slow": Kind("a commit takes up to 0.4 s", STATEFUL, _seconds(1.0, 15.0)),

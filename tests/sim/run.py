@@ -131,28 +131,28 @@ def run_all(plans: Sequence[tuple[Plan, Sequence[Fault]]], *, processes: int = 2
         yield one()
 
 
-def minimised(outcome: Outcome, *, most: int = 40) -> Outcome:
-    """The outcome with as few faults as still break one of the same promises, by delta debugging in at most `most` runs."""
-    left = most
-    best = outcome
-    parts = 2
-    while len(best.faults) > 1 and left > 0:
+def again(outcome: Outcome) -> Callable[[Sequence[Fault]], Outcome]:
+    """Runs the seed of an outcome with other faults, in a process of its own."""
+    return lambda faults: apart(lambda: run(outcome.plan, faults))()
+
+
+def minimised(outcome: Outcome, attempt: Callable[[Sequence[Fault]], Outcome], *, most: int = 40) -> Outcome:
+    """The outcome with as few faults as still break one of the same promises, by delta debugging in at most `most` attempts."""
+    left, best, parts = most, outcome, 2
+    while len(best.faults) > 1:
         size = -(-len(best.faults) // parts)
         for begin in range(0, len(best.faults), size):
-            fewer = best.faults[:begin] + best.faults[begin + size :]
+            if left <= 0:
+                return best
             left -= 1
-            found = apart(lambda fewer=fewer: run(outcome.plan, fewer))()  # type: ignore[misc]
+            found = attempt(best.faults[:begin] + best.faults[begin + size :])
             if found.rules & outcome.rules:
                 best, parts = found, max(2, parts - 1)
                 break
-            if left <= 0:
-                return best
         else:
             if size == 1:
                 return best
             parts = min(len(best.faults), 2 * parts)
-    if len(best.faults) == 1 and left > 0:
-        found = apart(lambda: run(outcome.plan, ()))()
-        if found.rules & outcome.rules:
-            return found
+    if best.faults and left > 0 and (found := attempt(())).rules & outcome.rules:
+        return found
     return best

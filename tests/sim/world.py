@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 #: Virtual seconds after which a service that ended is started again.
 RESTART_S = 1.0
 #: Pods that arrive in a virtual second, as seeds choose.
-RATES = (1.0, 2.0, 4.0, 8.0, 20.0)
+RATES = (1.0, 2.0, 4.0, 8.0)
 #: Virtual seconds after which the load begins at the latest.
 READY_S = 5.0
 
