@@ -19,8 +19,9 @@ from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo, Status
 from hbox_scheduler.core.cluster.placedpods import PlacedPods
 from hbox_scheduler.core.cluster.runtimes import RunTimes
 from hbox_scheduler.core.cluster.tasks import Tasks
+from hbox_scheduler.core.cluster.walltimes import walltime_in
 from hbox_scheduler.core.plugins.starts import Departures, Need, Start, Within, earliest
-from hbox_scheduler.core.plugins.walltimes import Ends, walltime_in
+from hbox_scheduler.core.plugins.walltimes import Ends
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.topology.tree import tree_of
 
@@ -142,7 +143,7 @@ def with_queues(members: Sequence[tuple[Member, float | None]]) -> list[tuple[Me
 def test_expected_ends_are_those_of_one_pod_after_the_other(world: World) -> None:
     columns, _, gangs = placed(world)
     known, members = learned(world), running(gangs)
-    pods = PlacedPods.of(columns, members)
+    pods = PlacedPods.of(columns, [one for one, _ in members])
     ordered = sorted(with_queues(members), key=lambda one: (one[0].row, one[0].uid))
     ends = Ends(pods, QUEUES, known, NOW)
     assert ends.expected().tolist() == [reference.end_of(one, written, known, NOW) for one, written in ordered]
@@ -178,7 +179,7 @@ def test_the_earliest_start_is_that_of_counting_anew_at_each_step(world: World) 
     columns, tasks, gangs = placed(world)
     known, members = learned(world), running(gangs)
     ends = {id(one): reference.end_of(one, written, known, NOW) for one, written in with_queues(members)}
-    pods = PlacedPods.of(columns, members)
+    pods = PlacedPods.of(columns, [one for one, _ in members])
     by_row = sorted((one for one, _ in members), key=lambda one: (one.row, one.uid))
     needs, within = _needs(world, tasks), _within(world, columns)
     before: Bools | None = np.zeros(world.nodes, dtype=np.bool_) if world.before else None

@@ -16,10 +16,11 @@ from hbox_common.model.annotations import WALLTIME
 from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster.reservations import Reservation
 from hbox_scheduler.core.cluster.runtimes import RunTimes, Whose
+from hbox_scheduler.core.cluster.walltimes import walltime_in
 from hbox_scheduler.core.framework.conf import Conf
 from hbox_scheduler.core.placement.reservations import SessionReservations
 from hbox_scheduler.core.plugins.reservations import SURE_AFTER_S
-from hbox_scheduler.core.plugins.walltimes import not_longer, walltime_in
+from hbox_scheduler.core.plugins.walltimes import not_longer
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.protocol.limits import Limits

@@ -20,6 +20,7 @@ from .amounts import Asked
 from .arrays import Ints
 from .columns import Columns
 from .entities import EVICTABLE, Gang, form_sub_gangs
+from .placedpods import PlacedOrder
 from .population import Population
 from .runningtable import RunningJob, RunningPod, RunningTable
 from .task import Task
@@ -81,6 +82,7 @@ class RunningGangs:
         self.queues: dict[QueueName, int] = {}  #: number of kinds by queue, of queues with members
         self.queues_changed: set[QueueName] = set()  #: those that joined `queues` or left it; the reader clears it
         self.table = RunningTable(len(columns.allocatable))  #: the pods of all cached gangs
+        self.placed = PlacedOrder(columns, self.table)  #: the same in order of nodes
 
     @property
     def jobs(self) -> Set[JobId]:
@@ -239,13 +241,14 @@ def _as_running(gang: Gang) -> tuple[RunningJob, list[RunningPod]]:
             member.uid,
             member.task,
             member.row,
-            len(member.slices),
+            member.slices,
             member.status in EVICTABLE,
             member.preemptable,
             member.protected_until,
             member.started_at,
             member.pool,
             {**gang.annotations, **member.annotations} if gang.annotations else member.annotations,
+            member.namespace,
         )
         for member in gang.members
     ]

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from hbox_common.model import JobId, PodUid, QueueName
+from hbox_common.model import CardSlice, JobId, PodUid, QueueName
 from hbox_common.model.annotations import CHECKPOINT_EVERY, CHECKPOINT_INTERVAL, CHECKPOINTED_AT
 
 from .arrays import Bools, Floats, Ints
@@ -42,7 +42,7 @@ class RunningPod:
     uid: PodUid
     task: Task
     row: int
-    cards: int  #: card slices that it holds
+    slices: tuple[CardSlice, ...]
     claimed: bool  #: whether the ledger has claimed its placement; a proposed placement cannot be evicted
     preemptable: bool
     protected_until: float  #: seconds since the epoch; 0 = not protected
@@ -50,6 +50,7 @@ class RunningPod:
     pool: str = ""
     #: the pod's own over those of its PodGroup
     annotations: Mapping[str, str] = field(default_factory=lambda: _NOTHING_WRITTEN)
+    namespace: str = ""
 
 
 @dataclass(slots=True)
@@ -66,7 +67,7 @@ class RunningJob:
     plain: bool = True
 
 
-class _Codes(Generic[_T]):
+class Codes(Generic[_T]):
     """Numbers for values while slots refer to them."""
 
     def __init__(self) -> None:
@@ -126,6 +127,8 @@ class RunningTable:
         self.checkpointed: Bools = np.zeros(_SLOTS, dtype=np.bool_)  #: has one of `CHECKPOINT_ANNOTATIONS`
         self.uids: list[PodUid] = []  #: by slot; stale for free slots, as the lists below
         self.jobs: list[JobId] = []
+        self.slices: list[tuple[CardSlice, ...]] = []
+        self.pod_namespaces: list[str] = []
         self.namespaces: list[str] = []  #: of the job
         self.annotations: dict[int, Mapping[str, str]] = {}  #: by slot, of pods that have any
         #: `[T, R]`, by task code: requested base units by resource column
@@ -133,10 +136,11 @@ class RunningTable:
         self.versions: list[int] = []  #: by queue code: increases with each pod that enters or leaves
         #: caches of readers that are valid while the queue's version is: by the reader's key and queue code
         self.orders: dict[object, dict[int, tuple[int, Ints]]] = {}
-        self._queues: _Codes[QueueName] = _Codes()
-        self._pools: _Codes[str] = _Codes()
-        self._tasks: _Codes[Task] = _Codes()
+        self._queues: Codes[QueueName] = Codes()
+        self._pools: Codes[str] = Codes()
+        self._tasks: Codes[Task] = Codes()
         self._free: list[int] = []
+        self._changes: dict[int, None] = {}  #: slots that were entered or freed since the last `take_changes`
         self._slots_of: dict[JobId, int | list[int]] = {}  #: a number for jobs of one pod, most jobs of most clusters
         self._in_queue: list[set[int]] = []  #: slots by queue code
         self._on_row: dict[int, list[int]] = {}
@@ -191,6 +195,11 @@ class RunningTable:
         found = self._slots_of.get(job)
         return () if found is None else (found,) if isinstance(found, int) else found
 
+    def take_changes(self) -> list[int]:
+        """Slots that were entered or freed since the last call; for one reader."""
+        changes, self._changes = self._changes, {}
+        return list(changes)
+
     def enter(self, job: RunningJob, pods: Iterable[RunningPod]) -> None:
         """Add a job that has no slots, with all of its pods, at least one."""
         entered = list(pods)
@@ -223,7 +232,9 @@ class RunningTable:
         self.task[slot] = task
         self.priority[slot] = job.priority
         self.min_member[slot] = job.min_member
-        self.cards[slot] = pod.cards
+        self.cards[slot] = len(pod.slices)
+        self.slices[slot], self.pod_namespaces[slot] = pod.slices, pod.namespace
+        self._changes[slot] = None
         self.created_at[slot] = job.created_at
         self.started_at[slot] = nan if pod.started_at is None else pod.started_at
         self.protected_until[slot] = pod.protected_until
@@ -254,6 +265,7 @@ class RunningTable:
         self._pools.leave(self._pools.values[pool], pool)
         self._tasks.leave(id(self._tasks.values[task]), task)
         self._free.append(slot)
+        self._changes[slot] = None
 
     def _slot(self) -> int:
         if self._free:
@@ -266,6 +278,8 @@ class RunningTable:
         self.size += 1
         self.uids.append(PodUid(""))
         self.jobs.append(JobId(""))
+        self.slices.append(())
+        self.pod_namespaces.append("")
         self.namespaces.append("")
         return slot
 

@@ -11,9 +11,10 @@ from hbox_common.model import Claim, Neighbour, PodUid, QueueTree
 from ..cluster import Bookings, Columns
 from ..cluster.facts import ClusterFacts
 from ..cluster.reservations import Reservation
+from ..cluster.walltimes import walltime_in
 from ..framework.conf import Conf
 from ..framework.hooks import NodeReservation
-from ..plugins.walltimes import bound_of, walltime_in
+from ..plugins.walltimes import bound_of
 from ..policy.registry import plugins_of
 from ..queueing.jobs import Entry
 from .entitlement import may_reclaim

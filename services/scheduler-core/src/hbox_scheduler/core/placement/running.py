@@ -141,13 +141,14 @@ class RunningJobs:
                     booking.pod,
                     task,
                     row_of[booking.node],
-                    len(booking.slices),
+                    booking.slices,
                     held is not None,
                     held is not None and held.preemptable,
                     held.protected_until if held is not None else 0.0,
                     _started(held, neighbour),
                     booking.pool,
                     neighbour.annotations if neighbour is not None else _NOTHING,
+                    held.namespace if held is not None else neighbour.namespace if neighbour is not None else "",
                 )
             )
         job = RunningJob(

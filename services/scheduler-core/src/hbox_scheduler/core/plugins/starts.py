@@ -164,17 +164,17 @@ _COMMON = 8
 class _Amounts:
     """What V pods request, in their order. Amounts of rare resources, of which there may be hundreds, are entries: pod by pod, of those that request one."""
 
-    def __init__(self, tasks: Sequence[Task], codes: Ints, rows: Ints, width: int) -> None:
+    def __init__(self, tasks: Sequence[Task | None], codes: Ints, rows: Ints, width: int) -> None:
         """`codes`: `[V]`, of `tasks`; `width`: that of `Columns.used`."""
         counts = np.bincount(codes, minlength=len(tasks)).tolist()
         pods: Counter[int] = Counter()
         for task, count in zip(tasks, counts, strict=True):
-            for column, _ in task.amount if count else ():
+            for column, _ in task.amount if task is not None and count else ():
                 pods[column] += count
         common = {column: np.zeros(len(tasks), dtype=np.int64) for column in pods if _COMMON * pods[column] >= len(codes)}
         rare: dict[int, list[tuple[int, int]]] = {}
         for code, task in enumerate(tasks):
-            for column, units in task.amount if counts[code] else ():
+            for column, units in task.amount if task is not None and counts[code] else ():
                 if column in common:
                     common[column][code] = units
                 else:

@@ -1,7 +1,6 @@
 """How long a pod runs, by what is written and what was learned."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 from math import inf, nan
 from typing import TYPE_CHECKING
 
@@ -14,27 +13,17 @@ from ..cluster.arrays import Floats
 from ..cluster.entities import Member, QueueInfo, Status
 from ..cluster.placedpods import PlacedPods
 from ..cluster.runtimes import LEAST_S, RunTimes, Whose
-from .durations import duration_s
+from ..cluster.walltimes import walltime_in
 
 if TYPE_CHECKING:
     from ..framework.session import Session
 
 _RUNS = (Status.RUNNING, Status.BOUND, Status.ALLOCATED)
 
-_parsed = lru_cache(maxsize=1024)(duration_s)
-
 
 def written_s(member: Member, queue: QueueInfo | None) -> float | None:
     """The member's walltime by the annotation of the pod, its PodGroup or its queue, in this order; None if none is a duration."""
     return walltime_in(member.annotations, member.gang.annotations, queue.annotations if queue is not None else {})
-
-
-def walltime_in(*written: Mapping[str, str]) -> float | None:
-    """Seconds, by the first of these annotations that say it."""
-    for annotations in written:
-        if (text := annotations.get(WALLTIME)) and (found := _parsed(text[:65])) is not None:
-            return found
-    return None
 
 
 def not_longer(annotations: Mapping[str, str], before: Mapping[str, str], queue: Mapping[str, str]) -> Mapping[str, str]:
@@ -60,8 +49,8 @@ def bound_of(written_s: float | None, queue: QueueName, namespace: str, known: R
 
 def placed_pods(session: "Session") -> PlacedPods:
     """The pods that run, or will as soon as their plans are answered."""
-    members = [member for gang in session.gangs for member in gang.of(*_RUNS) if member.row >= 0]
-    return PlacedPods.of(session.columns, [(one, walltime_in(one.annotations, one.gang.annotations)) for one in members])
+    fresh = [member for gang in session.fresh for member in gang.of(*_RUNS) if member.row >= 0]
+    return session.running.placed.current(fresh)
 
 
 class Ends:

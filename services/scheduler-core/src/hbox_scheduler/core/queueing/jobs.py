@@ -12,8 +12,8 @@ from ..cluster import Bookings
 from ..cluster.entities import Gang
 from ..cluster.task import Task
 from ..cluster.tasks import Tasks
+from ..cluster.walltimes import walltime_in
 from ..explain.labels import Label
-from ..plugins.walltimes import walltime_in
 
 
 class JobState(StrEnum):

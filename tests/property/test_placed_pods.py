@@ -1,0 +1,93 @@
+"""Placed pods as arrays, kept up to date by what changed, are those of the members of all gangs, whatever happened between two answers."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbox_common.model import JobId, Neighbour, NodeName, PodUid
+from hbox_common.model.annotations import WALLTIME
+from hbox_scheduler.core.cluster.entities import Gang, Member
+from hbox_scheduler.core.cluster.placedpods import PlacedPods
+from hbox_scheduler.core.simulate import node
+
+from ..searching import examples
+from .test_running_gang_properties import JOBS, NODES, World, pods, steps
+
+
+class Cards(World):
+    """Nodes may lose cards, which moves the others; pods may write walltimes, and are seen to run."""
+
+    def do(self, what: str, subject: object) -> None:
+        match what, subject:
+            case "cards", (str() as name, int() as first) if NodeName(name) in self.columns.row_of:
+                state = node(name, cards=8)
+                self.columns.put_node(replace(state, cards=state.cards[first:]))
+                self.bookings.rebuild(NodeName(name))
+            case "walltime", (str() as pod, str() as text, int() as started):
+                uid = PodUid(pod)
+                self.neighbours[uid] = Neighbour(uid, "d", annotations={WALLTIME: text}, started_at=float(started) or None)
+                self.running.mark_changed((uid,))
+            case _:
+                super().do(what, subject)
+
+
+more_steps = st.one_of(
+    steps,
+    st.tuples(st.just("cards"), st.tuples(st.sampled_from(NODES), st.integers(0, 2))),
+    st.tuples(st.just("walltime"), st.tuples(pods, st.sampled_from(["60s", "2h", "soon"]), st.integers(0, 3))),
+)
+
+
+def written(placed: PlacedPods) -> list[object]:
+    """Pod by pod, without codes, but for those of gangs: pods of one gang are numbered alike."""
+    ends = placed.cell_ends.tolist()
+    gangs: dict[int, int] = {}
+    return [
+        (
+            row,
+            id(placed.tasks[task]),
+            placed.pairs[whose],
+            (placed.gangs[gang], gangs.setdefault(gang, len(gangs)), sorted(set(placed.gang_rows(gang).tolist()))),
+            str((started, walltime_s)),
+            cards,
+            placed.cells[start:end].tolist(),
+        )
+        for row, task, whose, gang, started, walltime_s, cards, start, end in zip(
+            placed.rows.tolist(),
+            placed.task.tolist(),
+            placed.whose.tolist(),
+            placed.gang.tolist(),
+            placed.started.tolist(),
+            placed.walltime_s.tolist(),
+            placed.cards.tolist(),
+            [0, *ends][:-1],
+            ends,
+            strict=True,
+        )
+    ]
+
+
+def members(gangs: Sequence[Gang]) -> list[Member]:
+    return [member for gang in gangs for member in gang.members]
+
+
+@examples(400)
+@given(st.lists(st.tuples(more_steps, st.booleans()), min_size=8, max_size=40), st.sets(st.sampled_from(list(JOBS))))
+def test_they_are_those_of_all_members(done: list[tuple[tuple[str, object], bool]], lent: set[JobId]) -> None:
+    world = Cards()
+    for (what, subject), looks in done:
+        world.do(what, subject)
+        if looks:
+            running = world.running.current()
+            expected = PlacedPods.of(world.columns, members(list(running.gangs.values())))
+            assert written(running.placed.current()) == written(expected)
+    running = world.running.current()
+    all_there = PlacedPods.of(world.columns, members(list(running.gangs.values())))
+    others = world.running.lend(sorted(lent))  # and with those of a session, in their places among the others
+    found = running.placed.current(members(others))
+    assert written(found) == written(all_there)
+    assert found.offline().tolist() == all_there.offline().tolist()
+    for job in JOBS:
+        assert found.of_job(JobId(f"{job} ")).tolist() == all_there.of_job(job).tolist()
