@@ -35,12 +35,12 @@ from hbox_common.model import (
 )
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import CPU, MEMORY, MIB, PODS
-from hbox_common.runtime import LongLived
+from hbox_common.runtime import LongLived, collect_seldom
 from hbox_scheduler.app import between_cycles, calm_collector
 from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
-from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.policy.registry import PLUGINS, check_plugins
 from hbox_scheduler.core.protocol.limits import Proposals
 from hbox_scheduler.core.simulate import Simulation, job, node
 
@@ -70,6 +70,7 @@ TURN_MS = 100.0
 
 #: Methods of the scheduler that the service calls: each call is a turn.
 _CALLS = (
+    "advance",
     "cycle",
     "on_answers",
     "on_claims",
@@ -143,8 +144,10 @@ class World:
             self.turns.take()
 
     def load(self) -> None:
+        collect_seldom()  # as the service does until it is ready
         for first in range(0, len(self.claims), PAGE):
             self.simulation.hold(self.claims[first : first + PAGE])
+            self.scheduler.advance()
 
     def _claims(self, count: int) -> list[Claim]:
         """Whole nodes but for two hundred of them, each of which has a card free. The jobs of one node are of queues of one department, so that a queue of it
@@ -436,6 +439,7 @@ PARTS: dict[str, Callable[[Rules], None]] = {
 def main() -> None:
     asked = os.environ.get("HBOX_BENCH_CORE", "")
     chosen = os.environ.get("HBOX_BENCH_POLICY", "")
+    check_plugins()  # as the service does
     print(f"{NODES:,} nodes of {CARDS} cards, {RUNNING:,} running jobs, {DEPARTMENTS * PROJECTS:,} queues; processor time")
     for rules in policies():
         if chosen and rules.name not in chosen.split(","):

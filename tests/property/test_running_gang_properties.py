@@ -149,6 +149,7 @@ steps = st.one_of(
     st.tuples(st.just("gate"), st.booleans()),
     st.tuples(st.just("session"), st.builds(Ways, st.sets(st.sampled_from(list(JOBS))), st.sets(pods))),
     st.tuples(st.just("look"), st.none()),
+    st.tuples(st.just("advance"), st.integers(1, 2)),
 )
 
 
@@ -197,6 +198,8 @@ class World:
                 self.session(ways)
             case "look", None:
                 self.running.current()
+            case "advance", int() as limit:
+                self.running.advance(limit)
 
     def session(self, ways: "Ways") -> None:
         """What a session may do: some gangs are its own, and members of others leave in it."""
@@ -365,6 +368,18 @@ def test_a_queue_whose_version_stays_has_the_same_pods(done: list[tuple[str, obj
             before, pods_before = seen.get(code, (-1, None))
             assert version != before or rows == pods_before
             seen[code] = version, rows
+
+
+def test_pods_are_counted_in_slices_and_none_is_left_out() -> None:
+    world = World()
+    for number in range(7):
+        job = JobId(f"j{number % 2}")
+        requests = {CPU: 100, PODS: 1}
+        world.bookings.put(
+            Booking(PodUid(f"q{number}"), job, JOBS[job][0], NODES[0], requests, (), PlanId("plan"), priority=JOBS[job][1])
+        )
+    assert [world.running.advance(3) for _ in range(3)] == [True, True, False]
+    assert sum(count for _, count in world.running.current().by_kind()) == 7
 
 
 def test_a_reader_that_comes_late_begins_anew() -> None:

@@ -312,6 +312,10 @@ class SchedulerService:
             if not calm:
                 calm_collector()
                 calm = True
+            # After a start all claims have to be counted: in slices, between which messages are received.
+            with self._guard():
+                while self.scheduler.advance():  # noqa: ASYNC110  # each call does a part of the work
+                    await asyncio.sleep(0)
             started = monotonic_s()
             began = wall_s()
             for one in self._quarantine.release(started):

@@ -80,6 +80,9 @@ from .topology.known import KnownTree
 HELD_S = 1.0
 
 
+#: Claims that one call of `Scheduler.advance` counts: some 10 ms.
+ADVANCED = 1000
+
 #: Minimum pods of a job whose gang is built when the job is received, not in a session: some hundreds of pods take a millisecond.
 LARGE = 32
 
@@ -434,6 +437,11 @@ class Scheduler(LedgerView):
         for verdict in verdicts:
             if verdict.job in self._queue.entries or verdict.job in self._groups:
                 self._verdicts.unpublished(verdict, now)
+
+    def advance(self, limit: int = ADVANCED) -> bool:
+        """Prepare sessions for up to `limit` claims that changed: the next cycle has so much less to do. Call it after claims arrived, and again while it
+        returns True."""
+        return self._sessions.advance(limit)
 
     # Decisions.
 

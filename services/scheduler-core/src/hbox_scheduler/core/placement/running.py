@@ -1,6 +1,10 @@
-"""The ledger's claims as members of sessions, kept from session to session and brought up to date by what changed."""
+"""The ledger's claims as members of sessions, kept from session to session and brought up to date by what changed.
+
+After a start every claim is a change: 91,000 take a second. So the caller counts them in slices while they arrive (`advance`); a session counts what is left.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -20,6 +24,8 @@ from ..queueing.groups import Groups
 
 #: Different requests of which the vectors are kept.
 _SHAPES = 4096
+#: More pods than there are.
+_ALL = 1 << 60
 
 _NOTHING: Mapping[str, str] = {}
 
@@ -40,13 +46,26 @@ class RunningJobs:
 
     def current(self) -> RunningGangs:
         """The current members, in gangs by job id."""
+        while self.advance(_ALL):
+            pass
+        self._gangs.constrained = bool(self._neighbours)
+        left = self._bookings.domains_left
+        self._bookings.in_domains -= {job for job in left if job not in self._pods_of}
+        left.clear()
+        return self._gangs
+
+    def advance(self, limit: int) -> bool:
+        """Count up to `limit` of the pods that changed, so that `current` has less to do. Returns whether some are left."""
         changed = self._bookings.changed.take()
         if changed is None or self._size != len(self._columns.allocatable):
             self._begin()
             changed = list(self._bookings.all())
+        self._pending.update(dict.fromkeys(changed))
+        self._pending.update(self._marked)
+        self._marked.clear()
         changed_jobs = dict.fromkeys(job for job in self._groups.take_changes() if job in self._pods_of)
         booked, job_of = self._bookings.all(), self._job_of
-        for pod in (*changed, *self._marked):
+        for pod in self._next(limit):
             before, booking = job_of.get(pod), booked.get(pod)
             if booking is not None and not booking.queue and pod not in self._neighbours:
                 booking = None
@@ -60,16 +79,21 @@ class RunningJobs:
                 changed_jobs[booking.job] = None
                 self._job_of[pod] = booking.job
                 self._pods_of.setdefault(booking.job, {})[pod] = None
-        self._marked.clear()
-        self._gangs.constrained = bool(self._neighbours)
         for job in changed_jobs:
             self._renew(job)
-        if self._size != len(self._columns.allocatable):  # a model got the first column of more than there was room for
-            return self.current()
-        left = self._bookings.domains_left
-        self._bookings.in_domains -= {job for job in left if job not in self._pods_of}
-        left.clear()
-        return self._gangs
+        # A model may have got the first column of more than there was room for.
+        return bool(self._pending) or self._size != len(self._columns.allocatable)
+
+    def _next(self, limit: int) -> Sequence[PodUid]:
+        """Remove and return the first pending pods."""
+        if len(self._pending) <= limit:
+            pods = [*self._pending]
+            self._pending.clear()
+            return pods
+        pods = list(islice(self._pending, limit))
+        for pod in pods:
+            del self._pending[pod]
+        return pods
 
     def lend(self, jobs: Iterable[JobId]) -> list[Gang]:
         """The gangs of these jobs, for one session that may do with them what it likes."""
@@ -97,6 +121,7 @@ class RunningJobs:
         self._job_of: dict[PodUid, JobId] = {}
         self._pods_of: dict[JobId, dict[PodUid, None]] = {}
         self._marked: dict[PodUid, None] = {}
+        self._pending: dict[PodUid, None] = {}  #: changed pods that are not counted yet
         self._shapes: dict[tuple[tuple[tuple[str, int], ...], bool], tuple[Task, Ints]] = {}
         self._models: dict[tuple[tuple[str, int], ...], Asked] = {}
         self._lone: dict[KindKey, Counted] = {}  #: what jobs of one pod count

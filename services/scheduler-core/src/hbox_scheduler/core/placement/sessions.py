@@ -97,6 +97,10 @@ class Sessions:
         """These pods changed otherwise than by their bookings."""
         self._running.mark_changed(pods)
 
+    def advance(self, limit: int) -> bool:
+        """Count up to `limit` changed pods of those that run. Returns whether some are left for the next call, or for the next session."""
+        return self._running.advance(limit)
+
     def mix(self) -> Iterator[tuple[Task, int]]:
         """What pods ask for that run, and that wait, and how many do."""
         for kind, count in self._running.current().by_kind():

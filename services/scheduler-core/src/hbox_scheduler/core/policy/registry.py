@@ -15,7 +15,7 @@ import numpy as np
 from hbox_common.errors import Bug, InvalidRequest
 
 from ..framework.conf import Conf, PluginConf
-from ..framework.hooks import Hook, Plugin, check
+from ..framework.hooks import Hook, Plugin, hooks_of
 from ..plugins.binpack import Binpack
 from ..plugins.capacity import Capacity
 from ..plugins.cardmodels import CardModels
@@ -90,9 +90,9 @@ PLUGINS: Mapping[str, Hook] = {
 
 
 def check_plugins(plugins: Mapping[str, Hook] = PLUGINS) -> None:
-    """Raises Bug if a plugin is not what it declares (`framework.hooks.check`), or is registered under another name."""
+    """Raises Bug if a plugin is not what it declares (`framework.hooks.hooks_of`), or is registered under another name."""
     for name, plugin in plugins.items():
-        check(plugin)
+        hooks_of(plugin)  # kept: no session has to check a plugin
         if plugin.name != name:
             raise Bug(f"plugin {plugin.name} is registered as {name}")
 
