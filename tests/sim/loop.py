@@ -29,10 +29,16 @@ T = TypeVar("T")
 
 #: Virtual seconds that a turn of the loop takes.
 TURN_S = 1e-6
+#: So many turns of the loop within so many virtual seconds mean that tasks wake each other without end: busy seconds have a tenth.
+_LOOK_TURNS, _SPIN_S = 100_000, 1.0
 #: Seconds since the epoch at which virtual time begins.
 EPOCH_S = 1_800_000_000.0
 #: Monotonic seconds at which virtual time begins: services compare with 0 and with minus infinity.
 UPTIME_S = 1_000.0
+
+
+class Standstill(Exception):
+    """Virtual time does not advance."""
 
 
 @dataclass(eq=False, slots=True)
@@ -63,6 +69,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._ready: deque[asyncio.Handle]
         self._due: list[tuple[float, int, asyncio.TimerHandle]] = []  #: a heap; of equal times the first one made comes first
         self._timers = 0
+        self._looked_at = 0.0
 
     def time(self) -> float:
         return self.now
@@ -84,13 +91,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
         elif due:
             self.now = max(self.now, due[0][0])
         else:
-            raise RuntimeError("the simulation has no timer left")
+            raise Standstill("no timer is left")
         now = self.now
         while due and due[0][0] <= now:
             timer = heapq.heappop(due)[2]
             if not timer._cancelled:
                 ready.append(timer)
         self.turns += 1
+        if self.turns % _LOOK_TURNS == 0:
+            if now - self._looked_at < _SPIN_S:
+                raise Standstill(f"{_LOOK_TURNS} turns of the loop within {now - self._looked_at:.3f} s")
+            self._looked_at = now
         for _ in range(len(ready)):
             handle = ready.popleft()
             if handle._cancelled:

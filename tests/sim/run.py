@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .faults import Fault
+from .loop import Standstill
 from .world import Plan, World, prepared
 
 
@@ -75,12 +76,9 @@ def run(plan: Plan, faults: Sequence[Fault], *, trace: Path | None = None) -> Ou
                 "writes": world.api.writes,
                 "commits": world.disk.commits,
                 "turns": world.loop.turns,
+                "restarts": world.restarts,
             },
         )
-
-
-class Standstill(Exception):
-    """The platform made no progress at all."""
 
 
 def _judge(world: World) -> Any:

@@ -28,6 +28,7 @@ import hbox_scheduler.settings
 import hbox_topology.app
 import hbox_topology.settings
 from hbox_cli.platform.crds import bring, bring_levels
+from hbox_common.errors import Unavailable
 from hbox_common.runtime import Health, led
 from hbox_common.runtime.settings import Settings
 from hbox_sandbox.api.resources import PODS as POD_TYPE
@@ -91,7 +92,8 @@ class World:
         self.disk = Disk(loop, Random(f"disk {plan.seed}"), digest)
         self.processes: dict[str, Process] = {}
         self.healths: dict[str, Health] = {}
-        self.ended: list[tuple[float, str, str]] = []  #: services that ended of themselves: when, which, why
+        self.ended: list[tuple[float, str, str]] = []  #: services that failed: when, which, why
+        self.restarts = 0  #: of services that ended by themselves
         self._graveyard: list[Any] = []
         self._runs = 0
         self._context = contextvars.copy_context()
@@ -147,7 +149,9 @@ class World:
             return
         process.alive = False
         error = task.exception()
-        self.ended.append((self.now, process.service, f"{type(error).__name__}: {error}"))
+        self.restarts += 1
+        if error is None or not _is_unavailable(error):
+            self.ended.append((self.now, process.service, f"{type(error).__name__}: {error}"))
         log.error("%s ended", process.instance, exc_info=error)
         self._bury(process)
         self.loop.call_later(RESTART_S, self.start, process.service, context=self._context)
@@ -199,6 +203,13 @@ class World:
     def _count(self, storage: str, event: Any) -> None:
         if storage == POD_TYPE.storage and event.previous is not None:
             self._bound += bool(event.version.fields["spec.nodeName"]) and not event.previous.fields["spec.nodeName"]
+
+
+def _is_unavailable(error: BaseException) -> bool:
+    """A service whose database or API server is unavailable at its start ends, and is started again."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_unavailable(one) for one in error.exceptions)
+    return isinstance(error, Unavailable)
 
 
 async def _awaited(work: Awaitable[None]) -> None:
