@@ -16,11 +16,12 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from hbox_common.model import CardId, CardSlice, Claim, ClaimId, ClaimState, PodUid, Resources, any_names_model, format_slices
+from hbox_common.model import CardId, CardSlice, Claim, ClaimId, ClaimState, PodUid, any_names_model, format_slices
 from hbox_common.model.claim import KUBELET_GAVE
-from hbox_common.model.devices import ALL_CORES, VENDORS, number_in, short_card, short_cards
+from hbox_common.model.devices import VENDORS, number_in, short_card, short_cards
 
 from .cluster import AuditGang, AuditNode, AuditPod
+from .invariants import CardUse, Violation, over_allocated, over_booked, partial_gang
 from .published import Published
 
 
@@ -36,6 +37,11 @@ class Audit:
         self.checks += 1
         if not good:
             self.faults.append(fault)
+
+    def judge(self, checks: int, violations: Iterable[Violation]) -> None:
+        """Count `checks` of an invariant, and what it found."""
+        self.checks += checks
+        self.faults += [one.message for one in violations]
 
     def add(self, other: "Audit") -> None:
         """What another look found."""
@@ -103,12 +109,7 @@ def _nodes(
     for name, amounts in used.items():
         if name not in nodes:
             continue
-        limits: Resources = nodes[name].allocatable
-        for resource, amount in amounts.items():
-            result.check(
-                amount <= limits.get(resource, 0),
-                f"node {name}: {amount} of {resource} given away, {limits.get(resource, 0)} are there (base units)",
-            )
+        result.judge(len(amounts), over_allocated(nodes[name], amounts))
 
 
 def _ports(result: Audit, holding: Sequence[AuditPod], placed: Mapping[str, Claim]) -> None:
@@ -129,10 +130,7 @@ def _cards(
     placed: Mapping[str, Claim],
     published: Mapping[str, Published],
 ) -> None:
-    cores: Counter[tuple[str, CardId]] = Counter()
-    memory: Counter[tuple[str, CardId]] = Counter()
-    users: Counter[tuple[str, CardId]] = Counter()
-    whole: Counter[tuple[str, CardId]] = Counter()
+    uses: dict[tuple[str, CardId], CardUse] = defaultdict(CardUse)
     strangers: Counter[str] = Counter()
     holders: dict[tuple[str, CardId], set[str]] = defaultdict(set)
     for pod in holding:
@@ -141,13 +139,10 @@ def _cards(
             continue
         for piece in placed[pod.uid].slices:
             card = (pod.node, nodes[pod.node].canonical(piece.card) if pod.node in nodes else piece.card)
-            cores[card] += piece.cores
-            memory[card] += piece.memory_mib
-            users[card] += piece.slots
-            whole[card] += piece.whole
+            uses[card].add(piece)
             holders[card].add(pod.name)
     taken: Counter[str] = Counter()
-    for (name, id_), pods in users.items():
+    for (name, id_), use in uses.items():
         card, index = (name, id_), short_card(id_)
         known = nodes[name].card(id_) if name in nodes else None
         # A Node object without UUIDs does not show which of its cards is lost.
@@ -157,16 +152,7 @@ def _cards(
         result.check(known is not None or lost, f"node {name} has no card {index}, which {names} holds")
         if lost:
             result.notes.append(f"node {name} lost card {index}, which {names} holds: the card is given to no other pod")
-        result.check(cores[card] <= ALL_CORES, f"node {name} card {index}: {cores[card]} % of its compute given away")
-        result.check(not whole[card] or pods == 1, f"node {name} card {index} is held whole, and by {pods} pods")
-        if known is not None:
-            result.check(
-                known.memory_mib == 0 or memory[card] <= known.memory_mib,
-                f"node {name} card {index}: {memory[card]} MiB given away of {known.memory_mib}",
-            )
-            result.check(
-                not known.shares or pods <= known.shares, f"node {name} card {index}: {pods} pods, {known.shares} may share it"
-            )
+        result.judge(2 if known is None else 4, over_booked(name, id_, known, use))
     for name, cards in strangers.items():
         if cards and name in nodes:
             # The cards of other schedulers' pods are unknown: the node needs enough cards in addition to those of HBox's pods.
@@ -259,7 +245,7 @@ def _gangs(result: Audit, gangs: Iterable[AuditGang], pods: Sequence[AuditPod]) 
     for gang in gangs:
         bound, waiting = members[gang.name, True], members[gang.name, False]
         partial = 0 < bound < gang.min_member
-        result.check(not partial or gang.ran, f"gang {gang.name} started in part: {bound} pods of at least {gang.min_member}")
+        result.judge(1, () if gang.ran else partial_gang(gang.name, bound, gang.min_member))
         if partial and gang.ran:
             short = gang.min_member - bound
             waits = min(short, waiting)
