@@ -50,7 +50,7 @@ def run(plan: Plan, faults: Sequence[Fault], *, trace: Path | None = None) -> Ou
         world = stack.enter_context(prepared(plan, faults, trace=file))
         judge = _judge(world)
         if judge is not None:
-            world.api.on_write.append(lambda storage, event: judge.after_event())
+            world.api.on_write.append(judge.after_event)
         violations: list[Violation] = []
         try:
             world.loop.run_until_complete(world.main())
