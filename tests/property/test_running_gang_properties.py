@@ -382,6 +382,17 @@ def test_pods_are_counted_in_slices_and_none_is_left_out() -> None:
     assert sum(count for _, count in world.running.current().by_kind()) == 7
 
 
+def test_sums_are_as_long_as_the_columns_after_pods_brought_new_models() -> None:
+    world = World()
+    for number in range(2 * len(world.columns.allocatable)):
+        pod = PodUid(f"q{number}")
+        world.bookings.put(Booking(pod, JobId("j0"), QueueName("a"), NODES[0], {PODS: 1}, (), PlanId("plan")))
+        booking = world.bookings.get(pod)
+        assert booking is not None
+        booking.models = {f"nvidia.com/gpu.M{number}": 1}
+    assert len(world.running.current().requested) == len(world.columns.allocatable)
+
+
 def test_a_reader_that_comes_late_begins_anew() -> None:
     changed = Changed()
     changed.note([PodUid("before")])

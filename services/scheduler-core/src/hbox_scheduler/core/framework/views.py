@@ -343,7 +343,7 @@ MOST = 8192
 class Views:
     """Cache of the views of recently used tasks: at most MOST views, with at most `cells` rows in total."""
 
-    def __init__(self, columns: Columns, policy: Shapes, cells: int = 3_000_000) -> None:
+    def __init__(self, columns: Columns, policy: Shapes, cells: int = 5_000_000) -> None:
         self._columns = columns
         self._policy = policy
         self._views: OrderedDict[int, View] = OrderedDict()
