@@ -68,6 +68,7 @@ class SimApi:
         self._context = copy_context()
         self.trouble: dict[str, Trouble] = {}  #: by service
         self.on_write: list[Callable[[str, Event], None]] = []
+        self.failed: Exception | None = None  #: the first error of an observer
         self.requests = self.writes = 0
         self.cluster.store.listeners.append(self._note)
 
@@ -82,8 +83,11 @@ class SimApi:
     def _note(self, storage: str, event: Event) -> None:
         self.writes += 1
         self._sink.add("write", storage, str(event.type), event.version.key, event.version.body)
-        for listener in self.on_write:
-            listener(storage, event)
+        try:
+            for listener in self.on_write:
+                listener(storage, event)
+        except Exception as e:  # a fault of an observer must not become an answer of the API server
+            self.failed = self.failed or e
 
     def _trouble_of(self, process: Process | None) -> Trouble | None:
         return None if process is None else self.trouble.get(process.service)

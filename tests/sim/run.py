@@ -56,6 +56,8 @@ def run(plan: Plan, faults: Sequence[Fault], *, trace: Path | None = None) -> Ou
             world.loop.run_until_complete(world.main())
         except Standstill as e:
             violations.append(Violation("standstill", world.now, str(e)))
+        if world.api.failed is not None:
+            raise world.api.failed
         if judge is not None:
             violations += [Violation(one.rule, one.at, one.message) for one in judge.at_end()]
         violations += [Violation("crash", at, f"{service} ended: {why}") for at, service, why in world.ended]
@@ -119,19 +121,26 @@ def apart(work: Callable[[], Outcome]) -> Callable[[], Outcome]:
 
 
 def run_all(plans: Sequence[tuple[Plan, Sequence[Fault]]], *, processes: int = 2) -> Iterator[Outcome]:
-    """Outcomes in the order of `plans`, `processes` at a time."""
-    waiting: list[Callable[[], Outcome]] = []
+    """Outcomes in the order of `plans`, `processes` at a time. An error of the simulation itself is a violation of the rule `simulation`."""
+    waiting: list[tuple[Plan, Sequence[Fault], Callable[[], Outcome]]] = []
     for plan, faults in plans:
         if len(waiting) >= processes:
-            yield waiting.pop(0)()
-        waiting.append(apart(lambda plan=plan, faults=faults: run(plan, faults)))  # type: ignore[misc]
+            yield _outcome(*waiting.pop(0))
+        waiting.append((plan, faults, apart(lambda plan=plan, faults=faults: run(plan, faults))))  # type: ignore[misc]
     for one in waiting:
-        yield one()
+        yield _outcome(*one)
+
+
+def _outcome(plan: Plan, faults: Sequence[Fault], result: Callable[[], Outcome]) -> Outcome:
+    try:
+        return result()
+    except RuntimeError as e:
+        return Outcome(plan, tuple(faults), "", 0, 0, [Violation("simulation", 0.0, str(e))], 0.0, 0.0)
 
 
 def again(outcome: Outcome) -> Callable[[Sequence[Fault]], Outcome]:
     """Runs the seed of an outcome with other faults, in a process of its own."""
-    return lambda faults: apart(lambda: run(outcome.plan, faults))()
+    return lambda faults: _outcome(outcome.plan, faults, apart(lambda: run(outcome.plan, faults)))
 
 
 def minimised(outcome: Outcome, attempt: Callable[[Sequence[Fault]], Outcome], *, most: int = 40) -> Outcome:
