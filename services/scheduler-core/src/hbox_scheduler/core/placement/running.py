@@ -67,10 +67,10 @@ class RunningJobs:
         booked, job_of = self._bookings.all(), self._job_of
         for pod in self._next(limit):
             before, booking = job_of.get(pod), booked.get(pod)
-            if booking is not None and not booking.queue and pod not in self._neighbours:
+            if booking is not None and not self._concerns(booking):
                 booking = None
             if before is None and booking is None:
-                continue  # booked and removed between two calls, or a foreign pod without inter-pod terms
+                continue  # booked and removed between two calls, or of no concern
             if before is not None:
                 changed_jobs[before] = None
                 if booking is None or booking.job != before:
@@ -83,6 +83,11 @@ class RunningJobs:
             self._renew(job)
         # A model may have got the first column of more than there was room for.
         return bool(self._pending) or self._size != len(self._columns.allocatable)
+
+    def _concerns(self, booking: Booking) -> bool:
+        """Whether sessions have members for it. Not for pods on nodes that are not known, as those of other shards, nor for foreign pods without inter-pod terms.
+        `Bookings.moved` notes the pods of a node that becomes known."""
+        return booking.node in self._columns.row_of and (bool(booking.queue) or booking.pod in self._neighbours)
 
     def _next(self, limit: int) -> Sequence[PodUid]:
         """Remove and return the first pending pods."""
