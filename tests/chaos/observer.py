@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from hbox_cli.audit import AuditNode, AuditPod, read_node, read_pod
+from hbox_cli.audit import AuditNode, AuditPod, invariants, read_node, read_pod
+from hbox_cli.audit.invariants import CardUse
 from hbox_cli.audit.reading import list_all
 from hbox_common.clock import Clock, monotonic_s
 from hbox_common.errors import HBoxError, Unavailable
 from hbox_common.kube import NODES, PODS, KubeClient
-from hbox_common.model import CardId, request_units
-from hbox_common.model.devices import ALL_CORES
+from hbox_common.model import CardId, CardSlice, request_units
 
 #: Longest time for which a gang may be bound in part: the deadline of gangs, and the time to revert a late one.
 GANG_S = 60.0 + 15.0
@@ -78,7 +78,7 @@ class Observer:
     _strangers: dict[str, AuditPod] = field(default_factory=dict)  #: pods with a node, by uid
     _lessened: dict[str, float] = field(default_factory=dict)  #: by node: when its free resources shrank from outside
     _used: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    _on_card: dict[Card, dict[str, tuple[int, int]]] = field(default_factory=lambda: defaultdict(dict))
+    _on_card: dict[Card, dict[str, CardSlice]] = field(default_factory=lambda: defaultdict(dict))
     _gangs: dict[str, int] = field(default_factory=dict)  #: minimum members, by namespace/name
     _started: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _withdrawn: set[str] = field(default_factory=set)  #: terminating pods that their users deleted
@@ -221,8 +221,8 @@ class Observer:
         now = self.clock()
         for name, since in list(self._partial_since.items()):
             if now - since > GANG_S:
-                have = len(self._started[name])
-                self._violated(f"gang {name}: {have} of {self._gangs[name]} members bound for {now - since:.0f} s")
+                for fault in invariants.partial_gang(name, len(self._started[name]), self._gangs[name]):
+                    self._violated(f"{fault.message}, for {now - since:.0f} s")
                 del self._partial_since[name]
 
     def waiting(self, *, made_before: float) -> list[Seen]:
@@ -266,31 +266,29 @@ class Observer:
         used = self._used[pod.node]
         used.update(pod.requests)
         known = self.clock() - self._lessened.get(pod.node, float("-inf")) > UNDER_WAY_S
-        for resource, amount in pod.requests.items():
-            if known and amount and used[resource] > node.allocatable.get(resource, 0):
-                self._violated(
-                    f"node {pod.node}: {used[resource]} of {resource} of {node.allocatable.get(resource, 0)} with pod {pod.name}"
-                )
-        if pod.slices is None or len({piece.card for piece in pod.slices}) != pod.cards:
-            self._violated(f"pod {pod.name} asked for {pod.cards} cards and was given {pod.slices}")
+        asked = {resource for resource, amount in pod.requests.items() if amount}
+        for fault in invariants.over_allocated(node, used, asked) if known else ():
+            self._violated(f"{fault.message}, with pod {pod.name}")
+        for fault in invariants.wrong_cards(pod):
+            self._violated(fault.message)
         for piece in pod.slices or ():
             card = self._card(pod.node, piece.card)
-            self._on_card[card][pod.uid] = (piece.cores, piece.memory_mib)
+            self._on_card[card][pod.uid] = piece
             self._judge(card, pod)
         return None
 
     def _judge(self, card: Card, pod: AuditPod) -> None:
         name, index = card
         known, users = self.nodes[name].card(index), self._on_card[card]
-        cores, memory = sum(c for c, _ in users.values()), sum(m for _, m in users.values())
         if known is None:
-            self._violated(f"node {name} has no card {index}, given to pod {pod.name}")
-        elif cores > ALL_CORES or (known.memory_mib and memory > known.memory_mib):
+            return self._violated(f"node {name} has no card {index}, given to pod {pod.name}")
+        use = CardUse()
+        for piece in users.values():
+            use.add(piece)
+        for fault in invariants.over_booked(name, index, known, use):
             others = ", ".join(f"{self.pods[uid].pod.name} ({uid})" for uid in users if uid != pod.uid)
-            self._violated(
-                f"node {name} card {index} is over-booked by pod {pod.name} ({pod.uid}): {cores} %, {memory} of {known.memory_mib} MiB, "
-                f"beside {others}"
-            )
+            self._violated(f"{fault.message}, by pod {pod.name} ({pod.uid}) beside {others}")
+        return None
 
     def _card(self, node: str, card: CardId) -> Card:
         known = self.nodes.get(node)

@@ -40,7 +40,7 @@ def test_a_pod_that_grew_leaves_no_room_to_others_until_it_is_small_again() -> N
     world.now += UNDER_WAY_S + 1
     world.pod("given")
     [fault] = world.observer.violations
-    assert "n0: 14000 of cpu of 8000 with pod chaos/given" in fault
+    assert "n0: 14000 of cpu given away, 8000 are there (base units), with pod chaos/given" in fault
     world.pod("grows", "1")
     world.now += UNDER_WAY_S + 1
     world.pod("fits")
@@ -59,7 +59,7 @@ def test_who_names_a_full_node_is_no_fault_and_who_is_given_a_place_there_later_
     world.now += UNDER_WAY_S + 1
     world.pod("given-8")
     [fault] = world.observer.violations
-    assert "n0: 10000 of cpu of 8000 with pod chaos/given-8" in fault
+    assert "n0: 10000 of cpu given away, 8000 are there (base units), with pod chaos/given-8" in fault
 
 
 @pytest.mark.parametrize("after_s", [1.0, UNDER_WAY_S + 1])

@@ -74,6 +74,11 @@ def undecided(pod: AuditPod) -> Iterator[Violation]:
     """A bound pod without a claim, or on other cards than it requests, by its annotations."""
     if not pod.claim:
         yield Violation("decision", f"pod {pod.name} is bound to {pod.node} without a claim")
+    yield from wrong_cards(pod)
+
+
+def wrong_cards(pod: AuditPod) -> Iterator[Violation]:
+    """A bound pod on another number of cards than it requests, by its annotations."""
     held = pod.slices
     if held is None or (not pod.by_containers and len({piece.card for piece in held}) != pod.cards):
         yield Violation("decision", f"pod {pod.name} asked for {pod.cards} cards and was given {held}")
