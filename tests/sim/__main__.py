@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from . import planted
 from .disk import template
 from .faults import KINDS, STATEFUL, Fault, drawn, parse
 from .run import Outcome, again, apart, minimised, run, run_all
@@ -30,6 +31,10 @@ def main() -> int:
         help="AT:KIND:TARGET:VALUE, separated by commas; none; or prefixes of kinds, such as api,kill [all kinds, by the seed]. "
         + "; ".join(f"{name}: {kind.about}" for name, kind in KINDS.items()),
     )
+    parser.add_argument(
+        "--planted", nargs="*", metavar="WORD", help="plant the bugs of planted.toml [all] and search up to --seeds [200]"
+    )
+    parser.add_argument("--first", action="store_true", help="end at the first broken promise, without minimising")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write each message, write and commit to FILE")
     parser.add_argument("--log", default="critical", metavar="LEVEL", help="log level of the services [critical]")
     arguments = parser.parse_args()
@@ -38,6 +43,9 @@ def main() -> int:
     logging.basicConfig(level=arguments.log.upper())
     for name in STATEFUL:
         template(name)
+    if arguments.planted is not None:
+        options = ("--seconds", f"{arguments.seconds:g}", "--nodes", str(arguments.nodes), "--pods", f"{arguments.pods:g}")
+        return planted.main(arguments.seeds or planted.MOST_SEEDS, arguments.planted, options)
     plans = [
         (plan, _faults(arguments.faults, plan))
         for plan in (
@@ -52,6 +60,9 @@ def main() -> int:
     began, broken = time.monotonic(), 0
     for outcome in run_all(plans, processes=arguments.processes):
         _print(outcome)
+        if outcome.violations and arguments.first:
+            _list(outcome)
+            return 1
         if outcome.violations:
             broken += _report(outcome)
     print(f"{len(plans)} seeds in {time.monotonic() - began:.0f} s, {broken} with violations")
@@ -78,9 +89,13 @@ def _print(outcome: Outcome) -> None:
     )
 
 
-def _report(outcome: Outcome) -> int:
+def _list(outcome: Outcome) -> None:
     for one in outcome.violations[:10]:
-        print(f"  {one.at:.3f} {one.rule}: {one.message}")
+        print(f"  {one.at:.3f} {one.rule}: {one.message}", flush=True)
+
+
+def _report(outcome: Outcome) -> int:
+    _list(outcome)
     least = minimised(outcome, again(outcome))
     print(f"  {command(least)}", flush=True)
     for one in least.violations[:3]:
