@@ -31,7 +31,7 @@ from hbox_scheduler.core.record.replay import Replay
 from hbox_scheduler.core.simulate import Simulation, job, node
 
 #: Methods that change nothing a decision hangs on.
-READS = {"mark"}
+READS = {"mark", "advance"}  # advance: work that the next cycle has to do otherwise
 
 
 def head(policy: PolicyName = PolicyName.BINPACK) -> Head:
