@@ -20,14 +20,13 @@ from hbox_common.model import CardSlice
 from hbox_common.model.consolidation import ANY, LONGEST_GAIN_S, Mode, MoveTerms, card_seconds_lost, gain_seconds, too_many
 from hbox_common.model.rights import may_move
 
-from ..cluster.arrays import Ints
 from ..cluster.entities import HOLDING, Gang, Member
 from ..cluster.moves import IN_PREVIEW, FoundMove, FoundMoves
 from ..devices import ALL
 from ..framework.statement import OperationKind, Statement
 from ..framework.turns import ServiceOrder
 from ..plugins.arguments import Given
-from ..plugins.checkpoint import lost_s
+from ..plugins.checkpoint import lone_losses_s, lost_s
 from ..plugins.fgd import REFERENCE_CARD_MIB
 from ..plugins.walltimes import written_s
 from ..preemption.evictablepods import EvictablePods
@@ -104,7 +103,7 @@ class Consolidation:
             eligible = may_move(gang.priority, self._evictable.priority)
             eligible[self._evictable.positions(gang)] = False
             if not any(member.task.cards for member in members):
-                eligible &= ~np.array([member.task.cards is not None for member in self._evictable.members], dtype=np.bool_)
+                eligible &= ~self._evictable.where_task(lambda task: task.cards is not None)
             if requests.serve(gang, members, eligible=eligible, legal=self._legal, rightful=self._pays):
                 self._free_of.clear()
 
@@ -130,8 +129,12 @@ class Consolidation:
 
     def _rated(self, evictable: EvictablePods) -> EvictablePods:
         """Rate victims by lost work, so that the search tries nodes with the least loss first."""
-        harm: Ints = np.array([round(self._lost_with(member)) for member in evictable.members], dtype=np.int64)
-        evictable.harm = harm
+        lone, others = evictable.divided()
+        table, now = self._session.running.table, self._session.now
+        lost_s = np.minimum(lone_losses_s(table, lone, now), 1e9)
+        evictable.harm[lone] = np.rint(np.maximum(table.cards[lone], 1) * (lost_s + self._rule.restart_s)).astype(np.int64)
+        for position in others.tolist():
+            evictable.harm[position] = round(self._lost_with(evictable.member(position)))
         return evictable
 
     def _lost_with(self, member: Member) -> float:

@@ -48,12 +48,13 @@ def run(session: "Session") -> None:
         if _by_priority(session):
             others = may_preempt(gang.priority, evictable[name].priority)
         else:
-            others = np.array([member.gang is not gang for member in evictable[name].members], dtype=np.bool_)
+            others = np.ones(evictable[name].size, dtype=np.bool_)
+            others[evictable[name].positions(gang)] = False
         if OFFLINE_QUEUE in evictable[name].codes:
             others = others | (evictable[name].queue == evictable[name].codes[OFFLINE_QUEUE])
         members = sorted(waiting(gang), key=session.member_key)
         requests[name].serve(gang, members, eligible=others, legal=session.preemptable)
-        if members and evictable[name].protected:
+        if members and evictable[name].protects_any:
             protection.note(gang, partial(_lower, session, gang, evictable[name]), partial(session.preemptable, members[0]))
         if members and session.cluster.facts.budgets:
             protection.note_budgets(gang, partial(evictable[name].staying, others), partial(session.preemptable, members[0]))
@@ -70,8 +71,8 @@ def _by_priority(session: "Session") -> bool:
 def _lower(session: "Session", gang: Gang, evictable: EvictablePods) -> list[Member]:
     """Members under minimum run time that the gang could preempt by its priority."""
     if _by_priority(session):
-        return [member for member in evictable.protected if may_preempt(gang.priority, member.gang.priority)]
-    return [member for member in evictable.protected if member.gang is not gang]
+        return evictable.protected(may_preempt(gang.priority, evictable.priority))
+    return [member for member in evictable.protected(np.ones(evictable.size, dtype=np.bool_)) if member.gang is not gang]
 
 
 def _resolves(session: "Session") -> bool:
@@ -93,7 +94,7 @@ def _among_modest(session: "Session", gang: Gang, evictable: EvictablePods, othe
     members = sorted(best_effort_waiting(gang), key=session.member_key)
     if not members or not session.starving(gang):
         return
-    best_effort = np.array([member.best_effort for member in evictable.members], dtype=np.bool_)
+    best_effort = evictable.best_effort()
     search = Search(
         session, session.statement(), gang, evictable, eligible=others & best_effort, legal=session.preemptable, reason=REASON
     )
@@ -108,11 +109,14 @@ def _among_modest(session: "Session", gang: Gang, evictable: EvictablePods, othe
 
 def _within(session: "Session", gang: Gang, evictable: EvictablePods) -> None:
     """Preempt members of lower priority for members of higher priority in the same gang, one by one."""
-    if all(member.gang is not gang for member in evictable.members):
+    if not evictable.positions(gang):
         return
     requests = PreemptionRequests(session, evictable, reason=REASON)
     for member in sorted(waiting(gang), key=session.member_key):
         own = priority_of(member)
-        lower = np.array([one.gang is gang and may_preempt(own, priority_of(one)) for one in evictable.members], dtype=np.bool_)
+        lower = np.zeros(evictable.size, dtype=np.bool_)
+        for one in gang.members:
+            if (position := evictable.position(one)) is not None:
+                lower[position] = may_preempt(own, priority_of(one))
         if not lower.any() or not requests.serve(gang, [member], eligible=lower, legal=session.preemptable):
             break

@@ -40,14 +40,19 @@ def run(session: "Session") -> None:
         [name == OFFLINE_QUEUE or reclaimable(session.queues.get(name), preemptable=True) for name in evictable.queues],
         dtype=np.bool_,
     )
-    codes = {name: code for code, name in enumerate(evictable.queues)}
+    codes = evictable.codes
     protection = Protection(session)
 
     def may(member: Member) -> bool:
         return session.preemptive(session.queues[member.gang.queue], member)
 
-    def others_than(name: QueueName) -> list[Member]:
-        return [one for one in evictable.protected if gives[codes[one.gang.queue]] and one.gang.queue != name]
+    def others_than(name: QueueName, preemptor: Member) -> list[Member]:
+        """Only queues that may have victims: `legal` returns no member of another one."""
+        among = gives[evictable.queue] & (evictable.queue != codes.get(name, -1))
+        if (giving := session.giving(preemptor)) is not None:
+            names = [codes[one] for one in giving if one in codes]
+            among &= np.isin(evictable.queue, names)
+        return evictable.protected(among)
 
     def spared(preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         """The legal victims whose gangs keep their minimum without them."""
@@ -69,9 +74,7 @@ def run(session: "Session") -> None:
                 continue
             eligible = gives[evictable.queue] & (evictable.queue != codes.get(queue.name, -1))
             if session.pools:  # the owner reclaims lent nodes even from queues that are not reclaimable
-                eligible = eligible | np.array(
-                    [session.pools.lent(queue.name, member) for member in evictable.members], dtype=np.bool_
-                )
+                eligible = eligible | evictable.lent(queue.name)
             members = sorted(waiting(gang), key=session.member_key)
             for together in [[member] for member in members[:GROWS]] if surplus else [members]:
                 requests.serve(
@@ -88,7 +91,7 @@ def run(session: "Session") -> None:
                     break
             if surplus or not members or not may(members[0]):
                 continue
-            if evictable.protected:
-                protection.note(gang, partial(others_than, queue.name), partial(session.reclaimable, members[0]))
+            if evictable.protects_any:
+                protection.note(gang, partial(others_than, queue.name, members[0]), partial(session.reclaimable, members[0]))
             if session.cluster.facts.budgets:
                 protection.note_budgets(gang, partial(evictable.staying, eligible), partial(session.reclaimable, members[0]))

@@ -134,6 +134,10 @@ class RunningGangs:
             self._enter(self._make(job))
         return self._gangs[job]
 
+    def built(self, job: JobId) -> Gang | None:
+        """The gang of a cached job; None if there is none, or it was not built yet."""
+        return self._gangs.get(job)
+
     def expect_unqueued(self, job: JobId) -> None:
         """Add a job without a queue: only inter-pod terms see its pods, and they are never evicted."""
         self._unqueued[job] = None
@@ -235,7 +239,9 @@ class Counted:
 
 def _as_running(gang: Gang) -> tuple[RunningJob, list[RunningPod]]:
     plain = gang.min_resources is None and not gang.min_task_member and not gang.sub_gang_policies and not gang.annotations
-    job = RunningJob(gang.id, gang.namespace, gang.queue, gang.priority, gang.min_member, gang.created_at, plain=plain)
+    job = RunningJob(
+        gang.id, gang.namespace, gang.name, gang.queue, gang.priority, gang.min_member, gang.created_at, plain=plain
+    )
     return job, [
         RunningPod(
             member.uid,
@@ -243,7 +249,7 @@ def _as_running(gang: Gang) -> tuple[RunningJob, list[RunningPod]]:
             member.row,
             member.slices,
             member.status in EVICTABLE,
-            member.preemptable,
+            member.preemptable and gang.preemptable,
             member.protected_until,
             member.started_at,
             member.pool,

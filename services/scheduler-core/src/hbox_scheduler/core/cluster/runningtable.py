@@ -59,6 +59,7 @@ class RunningJob:
 
     id: JobId
     namespace: str
+    name: str
     queue: QueueName
     priority: int
     min_member: int
@@ -130,6 +131,7 @@ class RunningTable:
         self.slices: list[tuple[CardSlice, ...]] = []
         self.pod_namespaces: list[str] = []
         self.namespaces: list[str] = []  #: of the job
+        self.names: list[str] = []  #: of the job
         self.annotations: dict[int, Mapping[str, str]] = {}  #: by slot, of pods that have any
         #: `[T, R]`, by task code: requested base units by resource column
         self.amounts: Ints = np.zeros((8, resources), dtype=np.int64)
@@ -243,7 +245,7 @@ class RunningTable:
         self.offline[slot] = offline
         self.lone[slot] = lone
         self.checkpointed[slot] = bool(pod.annotations) and any(key in pod.annotations for key in CHECKPOINT_ANNOTATIONS)
-        self.uids[slot], self.jobs[slot], self.namespaces[slot] = pod.uid, job.id, job.namespace
+        self.uids[slot], self.jobs[slot], self.namespaces[slot], self.names[slot] = pod.uid, job.id, job.namespace, job.name
         if pod.annotations:
             self.annotations[slot] = pod.annotations
         self._in_queue[queue].add(slot)
@@ -281,6 +283,7 @@ class RunningTable:
         self.slices.append(())
         self.pod_namespaces.append("")
         self.namespaces.append("")
+        self.names.append("")
         return slot
 
     def _resolve(self, code: int, task: Task) -> None:

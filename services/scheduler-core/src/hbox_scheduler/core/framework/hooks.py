@@ -24,6 +24,7 @@ from hbox_common.model import QueueName
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows
 from ..cluster.entities import Gang, Member, QueueInfo, SubGang
+from ..cluster.runningtable import RunningTable
 from ..cluster.task import Task
 from .clockreads import CLOCK, clock_reads
 
@@ -118,6 +119,13 @@ class GangOrder(Plugin):
     @abstractmethod
     def gang_key(self, gang: Gang) -> Key:
         """May depend on the gang's placed members, and on no other state that changes in a session."""
+
+    lone_keys_fixed: bool = False
+    """True if `lone_keys` depends on the table alone, and the key of a job changes only with its slot."""
+
+    def lone_keys(self, table: RunningTable, slots: Ints) -> Ints | Floats | None:  # noqa: ARG002
+        """`[n]`: `gang_key` of the jobs of one pod in these slots (`RunningTable.lone`), as numbers; None: only their gangs say it."""
+        return None
 
 
 class SubGangOrder(Plugin):
@@ -393,9 +401,19 @@ class VictimQueueOrder(Plugin):
 
 
 class VictimLoss(Plugin):
+    """Among members of equal priority, the smallest loss is evicted first."""
+
     @abstractmethod
-    def losses(self, members: Sequence[Member]) -> Sequence[float] | None:
-        """Seconds of work that each member would lose if evicted now: among members of equal priority, the smallest loss is evicted first. None: unknown."""
+    def estimates(self, table: RunningTable, slots: Ints, members: Sequence[Member]) -> bool:
+        """Whether the plugin estimates losses while these pods are the evictable ones: slots with `RunningTable.checkpointed`, and members without a slot."""
+
+    @abstractmethod
+    def losses(self, members: Sequence[Member]) -> Sequence[float]:
+        """Seconds of work that each member would lose if evicted now."""
+
+    @abstractmethod
+    def lone_losses(self, table: RunningTable, slots: Ints) -> Floats:
+        """`[n]`: as `losses`, of the pods in these slots, each the only one of its job."""
 
 
 class ShuffleVictims(Plugin):

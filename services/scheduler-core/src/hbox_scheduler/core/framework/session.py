@@ -29,6 +29,7 @@ from ..cluster.moves import FoundMoves
 from ..cluster.population import Population
 from ..cluster.reservations import Reservation
 from ..cluster.running import RunningGangs
+from ..cluster.runningtable import RunningTable
 from ..cluster.snapshot import Cluster
 from ..cluster.task import Task, passing
 from ..explain.labels import Label
@@ -385,9 +386,9 @@ class Session:
         keys = (plugin.member_key(member) for plugin in self._all(MemberOrder))
         return (*keys, -member.priority, member.created_at, member.rank, member.uid)
 
-    def losses(self, members: Sequence[Member]) -> Sequence[float] | None:
-        """Seconds of work that each member would lose if evicted now, from the first plugin with an estimate; None if no plugin has one."""
-        return next((found for plugin in self._all(VictimLoss) if (found := plugin.losses(members)) is not None), None)
+    def estimator(self, table: RunningTable, slots: Ints, members: Sequence[Member]) -> VictimLoss | None:
+        """The first plugin that estimates the work that victims lose while these pods are evictable, as in `VictimLoss.estimates`; None if no plugin does."""
+        return next((plugin for plugin in self._all(VictimLoss) if plugin.estimates(table, slots, members)), None)
 
     def members_in_order(self, members: Iterable[Member]) -> list[Member]:
         """Members sorted by `member_key`, fast for many: sorts by the last part of the key first, and skips parts that are equal for all members."""

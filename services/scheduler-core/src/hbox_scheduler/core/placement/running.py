@@ -184,6 +184,7 @@ class RunningJobs:
         job = RunningJob(
             first.job,
             claim.namespace if claim is not None else "",
+            first.job,
             first.queue,
             first.priority,
             1 if min_member is None else min_member,

@@ -9,6 +9,7 @@ from hbox_common.model import QueueName
 
 from ..cluster.arrays import Floats, Ints
 from ..cluster.entities import HOLDING, Gang, Member, QueueInfo, Status
+from ..cluster.runningtable import RunningTable
 from ..framework.hooks import Events, GangOrder, Preemptable, QueueOrder, Reclaimable
 from .arguments import Arguments
 from .hierarchicaldrf import ShareTree
@@ -55,6 +56,11 @@ class Drf(GangOrder, QueueOrder, Preemptable, Reclaimable, Events):
         if share is None:
             share = self._shares[gang] = self._share(self._used(gang))
         return share
+
+    def lone_keys(self, table: RunningTable, slots: Ints) -> Floats:
+        """Of each task once: `pods`, which requests of members leave out, count nothing here."""
+        codes, of = np.unique(table.task[slots], return_inverse=True)
+        return np.array([self._share(table.amounts[code]) for code in codes.tolist()], dtype=np.float64)[of.reshape(-1)]
 
     def queue_key(self, queue: QueueInfo) -> tuple[object, ...]:
         """In a tree, at the highest level at which two paths differ: those that can grow first, then the smaller share by weight."""

@@ -4,7 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ..cluster.arrays import Ints
 from ..cluster.entities import HOLDING, Gang, Member, Status, SubGang
+from ..cluster.runningtable import RunningTable
 from ..framework.hooks import (
     GangOrder,
     Pipelined,
@@ -45,6 +49,7 @@ class GangPlugin(
     guards = True
     guards_gangs = True
     guards_offline = True
+    lone_keys_fixed = True
 
     def __init__(self, conf: "PluginConf") -> None:
         Arguments(conf).done()
@@ -81,6 +86,9 @@ class GangPlugin(
         )
 
     gang_key = ready  # those that are not ready come first
+
+    def lone_keys(self, table: RunningTable, slots: Ints) -> Ints:
+        return np.where(table.min_member[slots] <= 1, 1, 0)
 
     def sub_gang_ready(self, sub_gang: SubGang) -> bool:
         return _there(sub_gang, waiting=False) >= _size(sub_gang)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from hbox_common.model.annotations import TASK_PRIORITY
 from hbox_common.model.rights import may_preempt
 
+from ..cluster.arrays import Ints
 from ..cluster.entities import Gang, Member, Status
+from ..cluster.runningtable import RunningTable
 from ..framework.hooks import Evictable, GangOrder, MemberOrder, Preemptable, Starving
 from .arguments import Arguments
 
@@ -23,12 +25,16 @@ class PriorityPlugin(GangOrder, MemberOrder, Starving, Preemptable, Evictable):
 
     name = "priority"
     ranks_priorities = True
+    lone_keys_fixed = True
 
     def __init__(self, conf: "PluginConf") -> None:
         Arguments(conf).done()
 
     def gang_key(self, gang: Gang) -> int:
         return -gang.priority
+
+    def lone_keys(self, table: RunningTable, slots: Ints) -> Ints:
+        return -table.priority[slots]
 
     def member_key(self, member: Member) -> int:
         return -priority_of(member)

@@ -2,10 +2,14 @@
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hbox_common.errors import InvalidRequest
 from hbox_common.model.annotations import WAITING_TIME
 
+from ..cluster.arrays import Floats, Ints
 from ..cluster.entities import Gang
+from ..cluster.runningtable import RunningTable
 from ..framework.hooks import Enqueueable, GangOrder, Pipelined, Vote
 from .arguments import Arguments
 from .durations import duration_s
@@ -40,6 +44,12 @@ class Sla(GangOrder, Enqueueable, Pipelined):
 
     def gang_key(self, gang: Gang) -> float:
         return self._deadline(gang)
+
+    def lone_keys(self, table: RunningTable, slots: Ints) -> Floats:
+        """Such jobs have no annotations of their own gang."""
+        if self._default_s is None:
+            return np.full(len(slots), _NEVER)
+        return table.created_at[slots] + self._default_s
 
     def enqueueable(self, gang: Gang) -> Vote:
         return Vote.PERMIT if self._deadline(gang) < self._now else Vote.ABSTAIN

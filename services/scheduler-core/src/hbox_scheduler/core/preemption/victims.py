@@ -121,11 +121,10 @@ class Search:
         self._placing = Placing(session, later=True)
         self._kinds: dict[object, MemberClass] = {}
         self._gives: Collection[QueueName] | None = None
-        self._there = self._eligible.copy()  #: candidates at the start: the search reads their queues only
-        among = evictable.queue[self._there]
-        self._alone = not len(among) or bool(
-            among[0] == among[-1]
-        )  #: whether all candidates are of one queue, so that queue order is irrelevant
+        #: by code of the queue: number of candidates at the start; the search reads only queues that have any
+        self._there = np.bincount(evictable.queue[self._eligible], minlength=len(evictable.queues))
+        #: whether all candidates are of one queue, so that queue order is irrelevant
+        self._alone = np.count_nonzero(self._there) <= 1
         self._giving = giving
         self._relatives = session.relatives(self._queue)
         self._failures = 0
@@ -220,7 +219,7 @@ class Search:
             gang = done.member.gang
             fit[gang] = fits and fit.get(gang, True)
         gangs = [gang for gang, fits in fit.items() if fits]
-        return sorted(gangs, key=lambda gang: max(self._evictable.positions(gang)), reverse=True)
+        return sorted(gangs, key=self._evictable.rank, reverse=True)
 
     def discard(self) -> None:
         """Revert all operations of the search."""
@@ -353,8 +352,7 @@ class Search:
         code = self._evictable.codes.get(name)
         if code is None or not self._may_give(name):
             return False
-        starts = self._evictable.starts
-        return bool(self._there[starts[code] : starts[code + 1]].any())
+        return bool(self._there[code])
 
     def _may_give(self, name: QueueName) -> bool:
         return self._gives is None or name in self._gives or name == OFFLINE_QUEUE
@@ -369,19 +367,20 @@ class Search:
             if self._asked and not self._ask(member, code):
                 continue
             self._seen.append(code)
-            wanted -= evictable.starts[code + 1] - evictable.starts[code]
+            wanted -= len(evictable.order(code))
             if wanted <= 0:
                 break
         if len(self._seen) == seen:
             return False
-        spans = [(evictable.starts[code], evictable.starts[code + 1]) for code in self._seen]
-        candidates = np.concatenate([np.arange(first, end) for first, end in spans])
-        place = np.repeat(np.arange(len(spans)), [end - first for first, end in spans])
+        spans = [evictable.order(code) for code in self._seen]
+        candidates = np.concatenate(spans)
+        place = np.repeat(np.arange(len(spans)), [len(span) for span in spans])
         rank = np.arange(len(candidates))
         order = np.lexsort((rank, evictable.rows[candidates]))
         self._candidates, self._rank = candidates[order], rank[order]
         self._rows = evictable.rows[self._candidates]
-        self._level = place[order] * evictable.priorities + evictable.priority_level[self._candidates]
+        classes, levels = np.unique(evictable.priority[self._candidates], return_inverse=True)
+        self._level = place[order] * max(len(classes), 1) + levels.reshape(-1)
         if self._moves is not None:  # queues lose nothing by moves: only the lost work matters
             self._level = np.zeros_like(self._level)
         for kind in self._kinds.values():
@@ -419,7 +418,7 @@ class Search:
             return []
         candidates, rows = candidates[at], rows[at]
         lacking = self._lacking_at(kind, rows)
-        amounts = evictable.amounts[candidates[:, None], kind.columns[None, :]]
+        amounts = evictable.amounts_at(candidates, kind.columns)
         helps = np.flatnonzero(((amounts > 0) & (lacking > 0)).any(axis=1) | (lacking <= 0).all(axis=1))
         if not len(helps):
             return []
@@ -475,34 +474,31 @@ class Search:
     def _ask(self, member: Member, code: int) -> bool:
         """Whether the queue has a legal victim. If not, its members are no longer eligible."""
         evictable = self._evictable
-        first, end = evictable.starts[code], evictable.starts[code + 1]
-        mine = (np.flatnonzero(self._eligible[first:end]) + first).tolist()
-        if mine and self._legal(member, [evictable.members[i] for i in mine]):
+        order = evictable.order(code)
+        mine = order[self._eligible[order]].tolist()
+        if mine and self._legal(member, evictable.members_at(mine)):
             return True
-        self._eligible[first:end] = False
+        self._eligible[order] = False
         return False
 
     def _on_row(self, row: int) -> list[Member]:
         """Candidates on a node, in the order of eviction."""
         evictable, ranking, known = self._evictable, self._session.ranking, self._session.queues
-        candidates = evictable.on_row(row)
-        candidates = candidates[self._eligible[candidates]]
-        codes = evictable.queue[candidates]
-        if not len(candidates) or codes[0] == codes[-1]:  # they are sorted by queue
-            gives = len(candidates) and self._may_give(evictable.queues[codes[0]])
-            return [evictable.members[i] for i in candidates.tolist()] if gives else []
-        names = {evictable.queues[code] for code in codes.tolist()}
-        names = set(filter(self._may_give, names))
+        by_name: dict[QueueName, list[int]] = {}
+        for position in evictable.on_row(row):
+            if self._eligible[position]:
+                by_name.setdefault(evictable.queues[evictable.queue.item(position)], []).append(position)
+        names = set(filter(self._may_give, by_name))
+        for name in names:
+            by_name[name].sort(key=evictable.place)
+        if len(names) <= 1:
+            return [member for name in names for member in evictable.members_at(by_name[name])]
         nearness = {name: place for place, near in enumerate(self._relatives) for name in near if name in names}
         listed = sorted((name for name in names if name in known), key=ranking.key, reverse=True)
         listed.sort(key=lambda name: nearness.get(name, len(self._relatives)))
         listed += [name for name in evictable.strangers if name in names]
         listed.sort(key=lambda name: name != OFFLINE_QUEUE)
-        by_queue: dict[QueueName, list[Member]] = {name: [] for name in listed}
-        for i in candidates.tolist():
-            if (mine := by_queue.get(evictable.queues[evictable.queue[i]])) is not None:
-                mine.append(evictable.members[i])
-        return [member for mine in by_queue.values() for member in mine]
+        return [member for name in listed for member in evictable.members_at(by_name[name])]
 
     # Attempts on the statement.
 
@@ -621,16 +617,17 @@ class Search:
         return slices
 
     def _evict_all(self, victims: Sequence[Member]) -> None:
-        position, in_place, eligible = self._evictable.position, self._evictable.in_place, self._eligible
+        evictable, eligible = self._evictable, self._eligible
         for victim in victims:
             self._touched.add(victim.row)
-            at = position[victim]
-            eligible[at] = in_place[at] = False
+            at = evictable.position(victim)
+            assert at is not None, "a victim is evictable"
+            eligible[at] = evictable.in_place[at] = False
         self.statement.evict_all(victims, preemptor=self._gang, reason=self._reason)
 
     def _undo(self, mark: int) -> None:
         for done in self.statement.operations[mark:]:
-            position = self._evictable.position.get(done.member)
+            position = self._evictable.position(done.member)
             if position is not None:
                 self._eligible[position] = self._evictable.in_place[position] = True
         self.statement.rollback(mark)
