@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbox_common.model import JobId, Neighbour, NodeName, PodUid
+from hbox_common.model import CardSlice, JobId, Neighbour, NodeName, PlanId, PodUid, QueueName
 from hbox_common.model.annotations import WALLTIME
+from hbox_common.model.devices.nvidia import GPU
+from hbox_common.model.resources import CPU, PODS
+from hbox_scheduler.core.cluster import Booking, placedpods
 from hbox_scheduler.core.cluster.entities import Gang, Member
 from hbox_scheduler.core.cluster.placedpods import PlacedPods
 from hbox_scheduler.core.simulate import node
@@ -91,3 +95,31 @@ def test_they_are_those_of_all_members(done: list[tuple[tuple[str, object], bool
     assert found.offline().tolist() == all_there.offline().tolist()
     for job in JOBS:
         assert found.of_job(JobId(f"{job} ")).tolist() == all_there.of_job(job).tolist()
+
+
+def test_entries_of_cells_are_kept_over_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods come and go until entries of those that left are dropped."""
+    monkeypatch.setattr(placedpods, "_CELLS", 4)
+    world = Cards()
+    for number in range(40):
+        pod = number * number % 3
+        slices = tuple(CardSlice(card, 100, 1000 + number) for card in range(1 + pod))
+        world.do("put", booking(f"p{number % 4}", NODES[number % 2], slices))
+        running = world.running.current()
+        expected = PlacedPods.of(world.columns, members(list(running.gangs.values())))
+        assert written(running.placed.current()) == written(expected)
+
+
+def test_pods_of_lent_gangs_are_in_their_places_among_others() -> None:
+    world = Cards()
+    for number in range(4):
+        world.do("put", booking(f"p{number}", NODES[0], (CardSlice(number, 100, 1000),)))
+    running = world.running.current()
+    expected = written(PlacedPods.of(world.columns, members(list(running.gangs.values()))))
+    lent = world.running.lend([JobId("jp3"), JobId("jp1")])
+    assert written(running.placed.current(members(lent))) == expected
+
+
+def booking(pod: str, place: NodeName, slices: tuple[CardSlice, ...]) -> Booking:
+    requests = {CPU: 100, PODS: 1, GPU: len(slices)}
+    return Booking(PodUid(pod), JobId(f"j{pod}"), QueueName("a"), place, requests, slices, PlanId("plan"))
