@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import planted
+from .coverage import WANTED, missing
 from .disk import template
 from .faults import KINDS, STATEFUL, Fault, drawn, parse
 from .run import Outcome, again, apart, minimised, run, run_all
@@ -34,6 +35,7 @@ def main() -> int:
     parser.add_argument(
         "--planted", nargs="*", metavar="WORD", help="plant the bugs of planted.toml [all] and search up to --seeds [200]"
     )
+    parser.add_argument("--coverage", action="store_true", help="list refusals, claim states and effects that no seed reached")
     parser.add_argument("--first", action="store_true", help="end at the first broken promise, without minimising")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write each message, write and commit to FILE")
     parser.add_argument("--log", default="critical", metavar="LEVEL", help="log level of the services [critical]")
@@ -58,13 +60,18 @@ def main() -> int:
         _print(outcome)
         return _report(outcome) if outcome.violations else 0
     began, broken = time.monotonic(), 0
+    reached = set[str]()
     for outcome in run_all(plans, processes=arguments.processes):
         _print(outcome)
+        reached |= outcome.reached
         if outcome.violations and arguments.first:
             _list(outcome)
             return 1
         if outcome.violations:
             broken += _report(outcome)
+    if arguments.coverage:
+        left = missing(reached)
+        print(f"reached {len(WANTED) - len(left)} of {len(WANTED)}; not reached:", *left, sep="\n  ")
     print(f"{len(plans)} seeds in {time.monotonic() - began:.0f} s, {broken} with violations")
     return 1 if broken else 0
 

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from . import coverage
 from .faults import Fault
 from .loop import Standstill
 from .world import Plan, World, prepared
@@ -36,6 +37,7 @@ class Outcome:
     virtual_s: float
     processor_s: float
     counts: dict[str, int] = field(default_factory=dict)
+    reached: frozenset[str] = frozenset()  #: see `coverage`
 
     @property
     def rules(self) -> frozenset[str]:
@@ -48,6 +50,8 @@ def run(plan: Plan, faults: Sequence[Fault], *, trace: Path | None = None) -> Ou
     with ExitStack() as stack:
         file = None if trace is None else stack.enter_context(trace.open("w"))
         world = stack.enter_context(prepared(plan, faults, trace=file))
+        reached: set[str] = set()
+        stack.enter_context(coverage.noted(reached))
         judge = _judge(world)
         if judge is not None:
             world.api.on_write.append(judge.after_event)
@@ -72,6 +76,7 @@ def run(plan: Plan, faults: Sequence[Fault], *, trace: Path | None = None) -> Ou
             violations=violations,
             virtual_s=world.now,
             processor_s=time.process_time() - began,
+            reached=frozenset(reached | set(coverage.of_ledger(world.ledger_path))),
             counts={
                 "messages": world.broker.messages,
                 "requests": world.api.requests,
