@@ -43,6 +43,7 @@ ASKED_FOR = (
     "health-day",
     "health-reports",
     "why",
+    "history",
     "core",
     "names",
 )  #: take minutes, and the first programs that are not everywhere

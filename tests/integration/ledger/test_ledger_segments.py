@@ -5,6 +5,10 @@ import hashlib
 import json
 import lzma
 import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ from sqlalchemy import create_engine, text
 
 from hbox_common.errors import Bug, InvalidRequest
 from hbox_common.model import PodPhase, PodUid
+from hbox_ledger import ledger
 from hbox_ledger.adapters import audit
 from hbox_ledger.adapters.backup import backup, restore
 from hbox_ledger.adapters.export import export
@@ -21,6 +26,8 @@ from hbox_ledger.core import segments
 
 from ... import forked
 from .conftest import Kit, Running
+from .failpoints import points
+from .test_ledger_failpoints import EACH
 from .test_ledger_proof import TRIGGERS
 
 RECORDS = 8
@@ -342,3 +349,39 @@ def test_the_command_follows_segments_exports_and_removes_them(kit: Kit, databas
     assert f"{before.segments} removed from the database" in hbox("--export", str(tmp_path / "files"), "--remove")
     assert hbox().startswith(f"note: segments 1-{before.segments} are not in the database")
     assert hbox("--segments", str(tmp_path / "files")).startswith(f"ledger: {before.records} records")
+
+
+def test_sealing_that_is_killed_before_any_statement_is_completed_by_the_next_ledger(
+    kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On SQLite: the steps are the same on PostgreSQL."""
+    monkeypatch.setattr(ledger, "TRIMMED_SLICE", 5)
+    monkeypatch.setattr(ledger, "TRIM_PAUSE_S", 0.0)
+    path, made = tmp_path / "ledger.db", tmp_path / "made.db"
+    url = f"sqlite:///{path}"
+
+    async def make() -> None:
+        async with kit.started(f"sqlite:///{made}") as running:
+            await lives(kit, running, 0, 7)
+
+    def fresh() -> None:
+        for old in tmp_path.glob("ledger.db*"):
+            old.unlink()
+        shutil.copyfile(made, path)
+
+    async def seal(arm: Callable[[], None] = lambda: None) -> None:
+        async with kit.started(url, now=2000.0) as running:
+            arm()
+            await running.ledger.seal(before=1e9, most=0)
+
+    asyncio.run(make())
+    with closing(sqlite3.connect(made)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    count = 0
+    for count in points(seal, fresh=fresh, each=EACH):  # noqa: B007
+        assert audit.prove(url).faults == []
+        asyncio.run(seal())
+        assert audit.prove(url).faults == []
+        [(first, last)] = rows(url, "SELECT min(seq), max(seq) FROM audit")
+        assert last - first <= RECORDS + 1, "all that can be sealed is sealed, once"
+    assert count > 8, "a hook that sees no statements proves nothing"

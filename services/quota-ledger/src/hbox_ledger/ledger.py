@@ -607,6 +607,9 @@ class Ledger:
         await self._trim()
         count = 0
         while True:
+            history = await self._store.look(segments.summary)
+            for metric, value in zip((metrics.SEGMENTS, metrics.SEALED_BYTES, metrics.LIVE_RECORDS), history, strict=True):
+                metric.set(value)
             began = monotonic_s()
             async with self._lock:
                 await self._fresh()  # a pending turn may seal this segment

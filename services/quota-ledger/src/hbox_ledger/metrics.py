@@ -18,6 +18,9 @@ COMMIT = histogram(
 )
 COMPLETED = counter("ledger_turns_completed", "Turns whose commit failed or was unknown, and that are committed now")
 RELOADED = counter("ledger_reloads", "Reloads of all claims from the database after an error")
+SEGMENTS = gauge("ledger_sealed_segments", "Sealed segments of the history")
+SEALED_BYTES = gauge("ledger_sealed_bytes", "Bytes of sealed segments, including exported ones")
+LIVE_RECORDS = gauge("ledger_unsealed_records", "Audit records that are not sealed")
 EVICTIONS_PAUSED = gauge(
     "ledger_evictions_paused", "1 while the ledger refuses plans with evictions because the eviction limit is reached"
 )

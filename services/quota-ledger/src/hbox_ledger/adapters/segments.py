@@ -126,6 +126,14 @@ def sealed(connection: Connection) -> Iterator[Row[tuple[object, ...]]]:
     yield from connection.execute(select(t.segments).order_by(t.segments.c.number)).all()
 
 
+def summary(connection: Connection) -> tuple[int, int, int]:
+    """Number of sealed segments, their bytes, and the number of audit records that are not sealed."""
+    s = t.segments.c
+    count, size, end = connection.execute(select(func.count(), func.sum(s.size), func.max(s.last_record))).one()
+    head = connection.execute(select(func.max(t.audit.c.seq))).scalar() or 0
+    return count, int(size or 0), head - (end or 0)
+
+
 def file_of(folder: Path, number: int) -> Path:
     """File of an exported segment."""
     return folder / f"segment-{number:08}.jsonl.xz"

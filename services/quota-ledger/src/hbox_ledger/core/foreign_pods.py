@@ -77,7 +77,9 @@ def proven(state: LedgerState, fact: PodFact) -> bool:
     if issued(state.key, fact.claim, fact.uid, fact.node, fact.slices):
         return not _other_cards(state, fact)
     node = state.nodes.get(fact.node)  # an older binder writes the indices of cards
-    return node is not None and issued(state.key, fact.claim, fact.uid, fact.node, name_slices(fact.slices, node.cards))
+    if node is None or (named := name_slices(fact.slices, node.cards)) == fact.slices:
+        return False
+    return issued(state.key, fact.claim, fact.uid, fact.node, named)
 
 
 def doubt(state: LedgerState, fact: PodFact) -> int:

@@ -17,7 +17,7 @@ from ..step import Bucket, Step
 
 def on_loan(used: Resources, mine: Resources) -> Resources:
     """How much of what a queue uses is not its own, without zeros. mine: what it deserves; a queue that is gone deserves nothing."""
-    deserved = {cards: cards_of(cards, mine) for cards in VENDORS.cards} | mine
+    deserved = {cards: cards_of(cards, mine) for cards in VENDORS.cards if cards in used} | mine
     return {name: used[name] - units for name, units in deserved.items() if used.get(name, 0) > units}
 
 
