@@ -249,11 +249,14 @@ class Scheduler(LedgerView):
         self._sessions.resolve_again()
 
     def _resources_in_use(self) -> set[str]:
-        """The resources that jobs request and pods hold."""
-        names = {name for booking in self.bookings.all().values() for name in booking.requests}
-        for entry in self._queue.entries.values():
-            names.update(name for spec in entry.job.tasks for name in spec.requests)
-        return names
+        """The resources that pods hold, and that sessions count by the rules of queues. A resource that jobs only request has no column."""
+        tree = self.queues.all()
+        names = {name for used in self.bookings.queue_used.values() for name, units in used.items() if units}
+        for amounts in map(tree.amounts, tree):
+            names.update(amounts.capability, amounts.deserved, amounts.guarantee)
+        if tree.by_model:
+            names.update(self.columns.model_resources)
+        return names.union(self.columns.shares, (by_pool(name)[0] for name in names))
 
     def on_verdict(self, verdict: Verdict) -> None:
         if self.columns.verdicts.get(verdict.node) != verdict:
@@ -272,17 +275,18 @@ class Scheduler(LedgerView):
 
     def on_queue(self, queue: Queue, *, gone: bool = False, recent_cards: float = 0.0) -> None:
         """Record a queue's limits and the average of cards that it and its descendants used recently. Current use is counted from the claims."""
+        known = self.queues.all().get(queue.name)
+        before = _resources_of(known) if known is not None else frozenset()
         if gone:
             self._facts.recent_use.drop(queue.name)
             self._queues_changed.update(self.queues.drop(queue.name))
+            self.columns.refer(before, frozenset())
         else:
             self._facts.recent_use.put(queue.name, recent_cards)
-            for name in (*queue.capability, *queue.deserved, *queue.guarantee):
-                self.columns.keep(name)
-                self.columns.keep(by_pool(name)[0])
-            self._resolve_renamed()
             if self.queues.put(queue):
                 self._queues_changed.add(queue.name)
+                self.columns.refer(before, _resources_of(queue))
+        self._resolve_renamed()
         self.admission.invalidate()
 
     def on_card_quotas(self, quotas: Iterable[CardQuota]) -> None:
@@ -651,3 +655,10 @@ class Scheduler(LedgerView):
         self._reservations.remove(entry.job.id)
         self._verdicts.drop(entry.job.id)
         self._reviews.left(entry.job.id)
+
+
+def _resources_of(queue: Queue) -> frozenset[str]:
+    """The resources that the queue's rules name, also without their pools."""
+    amounts = (queue.capability, queue.deserved, queue.guarantee, *queue.pool_amounts.values())
+    names = {name for some in amounts for name in some}
+    return frozenset(names.union(by_pool(name)[0] for name in names))

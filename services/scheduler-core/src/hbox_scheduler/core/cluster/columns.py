@@ -63,8 +63,11 @@ _NAMED_OF_ROW = 8
 #: every session.
 UNOFFERED = 0
 
-#: Columns are released only if they are more than twice this number.
-_FEW_RESOURCES = 8
+#: Columns are released only if there are at least twice this number.
+_FEW_RESOURCES = 4
+
+#: Codes of models beyond two for each model that nodes had when codes were last released.
+SPARE_MODELS = 32
 
 
 @dataclass(slots=True)  # not frozen: one is made for each run, and those take three times as long
@@ -108,18 +111,19 @@ class Columns:
         self._free_rows: list[int] = []
         self._resource: dict[str, int] = {}
         self._vacant: list[int] = [*range(_RESOURCES - 1, UNOFFERED, -1)]  #: unassigned columns, in descending order
-        self._offers: dict[str, int] = {}  #: number of nodes that have the resource
-        self._kept: dict[str, None] = {}  #: resources whose columns are never released (`keep`)
+        self._references: dict[str, int] = {PODS: 1}  #: number of nodes that have the resource, and of rules that name it (`refer`)
         self._unoffered = False  #: whether `resource` ever returned `UNOFFERED`
         #: a resource got another column, so that amounts by column have to be computed again; the reader resets it
         self.renamed = False
-        #: returns the resources that jobs request and pods hold, whose columns must not be released; None: no column is ever released
+        #: returns further resources whose columns must not be released: those that pods hold; None: no column is ever released
         self.in_use: Callable[[], Collection[str]] | None = None
         #: by (name, resource of the vendor, share): vendors may have cards of one name, and units may be parts of cards
         self._model: dict[tuple[str, str, str], int] = {}
         self._model_names = [""]
         self._model_resources = [""]  #: by code: the resource under which queues count the model's cards
         self._model_shares = [WHOLE]  #: by code: the part of a card that a unit is (`cardparts.share_on`)
+        self._most_models = SPARE_MODELS
+        self._models_released = 0
         #: shares that nodes offer or offered, the smallest first, with that of whole cards; empty while all cards are whole
         self.shares: tuple[str, ...] = ()
 
@@ -182,7 +186,7 @@ class Columns:
         self.risen = ChangeLog()
         self.undone = 0  #: entries of `changes` by trials, which left no change
         self.returned = 0  #: how often a row was described, or something taken back: else rows only fill
-        self.keep(PODS)  # every pod asks for one, which does not count as a request (`Member.best_effort`)
+        self.column(PODS)  # every pod asks for one, which does not count as a request (`Member.best_effort`)
 
     # Interning.
 
@@ -194,12 +198,9 @@ class Columns:
             return UNOFFERED
         return found
 
-    def keep(self, name: str) -> int:
-        """As `resource`, but assigns a column of its own, which is never released, even if no node has the resource."""
-        self._kept[name] = None
-        return self._column(name)
-
-    def _column(self, name: str) -> int:
+    def column(self, name: str) -> int:
+        """As `resource`, but assigns a column of its own, even if no node has the resource. Unless the resource is referred to or in use, the column may be
+        released between sessions."""
         found = self._resource.get(name)
         if found is None:
             found = self._resource[name] = self._new_column()
@@ -208,8 +209,6 @@ class Columns:
 
     def _new_column(self) -> int:
         if not self._vacant:
-            self._release(self._left())
-        if not self._vacant:
             size: int = len(self.allocatable)
             for field in ("allocatable", "used", "leaving"):
                 setattr(self, field, grown(getattr(self, field), 0, 2 * size))
@@ -217,53 +216,49 @@ class Columns:
             self._vacant = [*range(2 * size - 1, size - 1, -1)]
         return self._vacant.pop()
 
-    def _left(self) -> list[str]:
-        """Resources whose column may be released: no node has them, no queue names them, no job requests them and no pod holds them."""
-        left = [name for name in self._resource if name not in self._offers and name not in self._kept]
-        if not left or self.in_use is None:
-            return []
-        in_use = self.in_use()
-        return [name for name in left if name not in in_use]
+    def refer(self, before: Collection[str], now: Collection[str]) -> None:
+        """Count the resources that a rule names which changed from `before` to `now`. Each gets a column of its own while a rule names it. Call it between
+        sessions: it releases columns if few of them are still needed."""
+        if before == now:
+            return
+        for name in now:
+            self._references[name] = self._references.get(name, 0) + 1
+            self.column(name)
+        gone = False
+        for name in before:
+            self._references[name] -= 1
+            if not self._references[name]:
+                del self._references[name]
+                gone = True
+        if gone:
+            self._release_unneeded()
 
     def _offer(self, before: NodeState | None, now: NodeState | None) -> None:
-        """Count the resources of a node that changed from `before` to `now` (None: no node). Releases columns if many resources have no node any more."""
-        names = before.allocatable.keys() if before is not None else ()
-        if now is not None and now.allocatable.keys() == names:
-            return
-        for name in now.allocatable if now is not None else ():
-            self._offers[name] = self._offers.get(name, 0) + 1
-        gone = False
-        for name in names:
-            self._offers[name] -= 1
-            if not self._offers[name]:
-                del self._offers[name]
-                gone = True
-        if not gone or self.in_use is None:
-            return
-        named = len(self._resource)
-        if named > 2 * max(len(self._offers), _FEW_RESOURCES) or len(self.allocatable) > 4 * max(named, _RESOURCES):
-            self._release(self._left())
-            self._shrink()
+        """Count the resources of a node that changed from `before` to `now` (None: no node)."""
+        names = before.allocatable.keys() if before is not None else {}.keys()
+        self.refer(names, now.allocatable.keys() if now is not None else {}.keys())
 
-    def _release(self, names: Sequence[str]) -> None:
-        for name in names:
-            column = self._resource.pop(name)
-            for amounts in (self.allocatable, self.used, self.leaving):
-                amounts[column] = 0
-            self._vacant.append(column)
-        self._totals.reset()
-        self._vacant.sort(reverse=True)
-        self.renamed |= bool(names)
-
-    def _shrink(self) -> None:
-        """Halve the arrays while their second half is vacant."""
-        size, last = len(self.allocatable), max(self._resource.values(), default=0)
-        while size > _RESOURCES and last < size // 2:
-            size //= 2
+    def _release_unneeded(self) -> None:
+        """Release the columns of resources that no node has, no rule names and no pod holds, if there are about as many of them as of others. The other
+        columns move together, in their order."""
+        needed = max(len(self._references), _FEW_RESOURCES)
+        if self.in_use is None or len(self._resource) < 2 * needed:
+            return
+        kept = self._references.keys() | self.in_use()
+        left = sorted((column, name) for name, column in self._resource.items() if name in kept)
+        if len(left) == len(self._resource):
+            return
+        size = _RESOURCES
+        while size <= len(left):
+            size *= 2
         for field in ("allocatable", "used", "leaving"):
-            setattr(self, field, getattr(self, field)[:size].copy())
+            amounts = np.zeros((size, len(self.alive)), dtype=np.int64)
+            amounts[1 : len(left) + 1] = getattr(self, field)[[column for column, _ in left]]
+            setattr(self, field, amounts)
+        self._resource = {name: place for place, (_, name) in enumerate(left, UNOFFERED + 1)}
+        self._vacant = [*range(size - 1, len(left), -1)]
         self._totals.reset()
-        self._vacant = [column for column in self._vacant if column < size]
+        self.renamed = True
 
     @property
     def resources(self) -> Mapping[str, int]:
@@ -283,14 +278,44 @@ class Columns:
         """The code of a vendor's model. `cards`: the resource that counts the vendor's cards; `share`: from `share_on`."""
         if not name and not share:
             return 0
-        code = self._model.setdefault((name, cards, share), len(self._model_names))
-        if code == len(self._model_names):
+        code = self._model.get((name, cards, share))
+        if code is None:
+            code = self._model[name, cards, share] = len(self._model_names)
             self._model_names.append(name)
             self._model_resources.append(model_resource(cards, name))
             self._model_shares.append(share or WHOLE)
             if share and share not in self.shares:
                 self.shares = tuple(sorted({*self.shares, share, WHOLE}, key=part_of_share))
         return code
+
+    @property
+    def model_codes(self) -> tuple[int, int]:
+        """Version of the models' codes: results by code are valid while it is unchanged."""
+        return self._models_released, len(self._model_names)
+
+    def _release_models(self) -> None:
+        """Release the codes of models that no node has. The codes of the others change, and their rows count as described anew."""
+        present = self.card_model[: self.size][self.alive[: self.size]]
+        left = np.unique(np.append(present, 0))
+        kept: list[int] = left.tolist()
+        code_of = np.zeros(len(self._model_names), dtype=np.int64)
+        code_of[left] = np.arange(len(left))
+        before = self.card_model[: self.size]
+        now = code_of[before]
+        moved = np.flatnonzero((now != before).any(axis=1)).tolist()
+        self.card_model[: self.size] = now
+        self._model_names = [self._model_names[code] for code in kept]
+        self._model_resources = [self._model_resources[code] for code in kept]
+        self._model_shares = [self._model_shares[code] for code in kept]
+        codes = {code: place for place, code in enumerate(kept)}
+        self._model = {key: codes[code] for key, code in self._model.items() if code in codes}
+        parts = {share for _, _, share in self._model if share}
+        self.shares = tuple(sorted({*parts, WHOLE}, key=part_of_share)) if parts else ()
+        self._most_models = 2 * len(kept) + SPARE_MODELS
+        self._models_released += 1
+        self.returned += 1
+        self.described.extend(moved)
+        self.changes.extend(moved)
 
     @property
     def model_names(self) -> Sequence[str]:
@@ -330,7 +355,7 @@ class Columns:
         self.schedulable[row] = not node.unschedulable
         self.allocatable[:, row] = 0
         for name, units in node.allocatable.items():
-            column = self._column(name)
+            column = self.column(name)
             self.allocatable[column, row] = units
         cards = sorted(node.cards, key=lambda card: card.index)
         if len(cards) > self.card_index.shape[1]:
@@ -349,6 +374,8 @@ class Columns:
             self.card_model[row, position] = self.model(
                 card.model, VENDORS.kind(card.kind).cards if VENDORS.knows(card.kind) else resource, share
             )
+        if len(self._model_names) > self._most_models:
+            self._release_models()
         self.card_set[row], self.card_ids[row] = self.card_sets.codes(cards, node.device_facts)
         if self.card_sets.full:
             self.card_sets.forget({*self.card_set.tolist(), *self.card_ids.tolist()})
@@ -839,7 +866,7 @@ class Columns:
         """A copy of the columns with nothing booked, leaving, reserved or resting, to be booked without effect on the original. `in_service`: also with all
         nodes in service and all cards sound."""
         view = self.emptied() if in_service else self.vacant()
-        view._resource, view._kept, view._vacant = dict(self._resource), dict(self._kept), [*self._vacant]
+        view._resource, view._vacant = dict(self._resource), [*self._vacant]
         for field in ("leaving", "reserved", *_CARD_BOOKS):
             setattr(view, field, np.zeros_like(getattr(self, field)))
         view.ports_leaving, view.parts_leaving = HostPorts(), SliceParts()

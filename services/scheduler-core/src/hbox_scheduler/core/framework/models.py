@@ -61,8 +61,8 @@ class Models:
             return
         if named:
             there = set(filter(None, columns.model_resources))
-            self.names = {columns.keep(name): name for name in sorted(there.union(named))}
-        self._share_names = {columns.keep(name): name for name in self._shares}
+            self.names = {columns.column(name): name for name in sorted(there.union(named))}
+        self._share_names = {columns.column(name): name for name in self._shares}
         self._known: dict[tuple[tuple[str, int], ...], Asked] = {}
         self._variants: dict[int, tuple[Task, tuple[Variant, ...]]] = {}
         self._trial: tuple[Member, Variant] | None = None
@@ -77,7 +77,7 @@ class Models:
                 limits |= {in_pool(_PARTS, pool): units * CARD for (name, pool), units in of_cards if name == _CARDS}
             self._limits[queue.name] = limits
             self._partitions[queue.name] = frozenset(queue.capability)
-            self._owned[queue.name] = frozenset(map(columns.keep, named_models(queue.deserved, queue.guarantee)))
+            self._owned[queue.name] = frozenset(map(columns.column, named_models(queue.deserved, queue.guarantee)))
         self._used: dict[QueueName, Resources] = {}
         self._leaving: dict[QueueName, Resources] = {}
         for kind, count in running.by_kind():
@@ -103,7 +103,7 @@ class Models:
         found = dict.fromkeys(self.names, 0)
         for code, name in enumerate(columns.model_resources):
             if name:
-                found[columns.keep(name)] += by_code[code]
+                found[columns.column(name)] += by_code[code]
         return found
 
     def of(self, row: int, slices: Sequence[CardSlice]) -> Asked:
@@ -112,7 +112,7 @@ class Models:
         found = self._known.get(counts)
         if found is None:
             counted = ((name, cards) for name, cards in counts if self._named or is_share(name))
-            found = self._known[counts] = tuple((self._columns.keep(name), cards) for name, cards in counted)
+            found = self._known[counts] = tuple((self._columns.column(name), cards) for name, cards in counted)
         return found
 
     # Models that are tried.

@@ -883,5 +883,5 @@ def _passed(tiers: Iterable[list[Vote]]) -> bool:
 def _intern(columns: Columns, cluster: Cluster) -> None:
     """Give a column to every resource that a queue names, so that a limit on a resource that no node has counts as a limit on an amount of 0."""
     for name in cluster.roster.named:
-        columns.keep(name)
-        columns.keep(by_pool(name)[0])
+        columns.column(name)
+        columns.column(by_pool(name)[0])

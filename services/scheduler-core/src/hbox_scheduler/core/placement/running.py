@@ -281,7 +281,7 @@ class RunningJobs:
         models = tuple(booking.models.items())
         found = self._models.get(models)
         if found is None:
-            found = self._models[models] = tuple((self._columns.keep(name), cards) for name, cards in models)
+            found = self._models[models] = tuple((self._columns.column(name), cards) for name, cards in models)
         return found
 
     def _shape(self, booking: Booking) -> tuple[Task, Ints]:

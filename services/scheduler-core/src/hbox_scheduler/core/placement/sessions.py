@@ -66,7 +66,7 @@ class Sessions:
         self._kinds_size = 0
         self._queue_infos = QueueInfos()
         self._rooms_when_empty: dict[Task, tuple[int, int]] = {}
-        self._counted = (-1, 0, 0)  #: version of the tree, and numbers of models and shares, that have columns
+        self._counted = (-1, (0, 0), 0)  #: versions of the tree and of the models' codes, and number of shares, that have columns
 
     def follow(self, conf: Conf, policy: Policy) -> None:
         """The policy from the next session on."""
@@ -196,17 +196,17 @@ class Sessions:
     def _keep_counted(self, queues: QueueTree) -> None:
         """Give a column to each amount, model and share that the session counts, before amounts of its gangs are computed: these have a number for each."""
         columns = self._columns
-        now = queues.version, len(columns.model_resources), len(columns.shares)
+        now = queues.version, columns.model_codes, len(columns.shares)
         if now == self._counted:
             return
         self._counted = now
         for amounts in map(queues.amounts, queues):
             for name in (*amounts.capability, *amounts.deserved, *amounts.guarantee):
-                columns.keep(name)
+                columns.column(name)
         for name in filter(None, columns.model_resources) if queues.by_model else ():
-            columns.keep(name)
+            columns.column(name)
         for name in columns.shares:
-            columns.keep(name)
+            columns.column(name)
 
     @contextmanager
     def _gone(self, members: Sequence[Member], *, preempting: bool) -> Iterator[None]:

@@ -42,11 +42,11 @@ class _Scarcity:
     def __init__(self, demand: Demand) -> None:
         self.demand = demand
         self._found: Floats = np.zeros(1)
-        self._known: tuple[int, int] | None = None
+        self._known: tuple[int, tuple[int, int]] | None = None
 
     def of(self, columns: Columns) -> Floats:
         """`[M]`"""
-        known = self.demand.version, len(columns.model_names)
+        known = self.demand.version, columns.model_codes
         if self._known != known:
             self._known, self._found = known, scarcity(columns, self.demand.cards)
         return self._found
@@ -80,7 +80,8 @@ class CardModels(PodMask, ShapeScore, PodScore):
         self._reserve_s = arguments.duration_s("reserve.for", "1h")
         arguments.done()
         self._learned: _Scarcity | None = None  #: made when it is asked for
-        self._slow: Bools = np.zeros(0, dtype=np.bool_)  #: `[M]`
+        self._slow: Bools = np.zeros(0, dtype=np.bool_)  #: `[M]`, of the models' codes `_slow_at`
+        self._slow_at: tuple[int, int] | None = None
 
     def open(self, session: "Session") -> None:
         columns = self._columns = session.columns
@@ -167,8 +168,8 @@ class CardModels(PodMask, ShapeScore, PodScore):
 
     def _slow_models(self, columns: Columns) -> Bools:
         """`[M]`"""
-        if len(self._slow) != len(columns.model_names):
-            self._slow = self._worth.slow(columns, self._link_least)
+        if self._slow_at != columns.model_codes:
+            self._slow_at, self._slow = columns.model_codes, self._worth.slow(columns, self._link_least)
         return self._slow
 
     # What is kept.

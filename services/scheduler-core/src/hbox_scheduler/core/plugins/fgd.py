@@ -147,7 +147,7 @@ class Fgd:
 
     def __init__(self, mix: Mix) -> None:
         self.mix = mix
-        self._tabled: tuple[int, int, int] | None = (
+        self._tabled: tuple[int, tuple[int, int], int] | None = (
             None  #: the tables' version of the mix, number of models, and maximum cards of a node
         )
         self._fragments = Fragments({}, models=())
@@ -230,7 +230,7 @@ class Fgd:
     def _now(self, columns: Columns, rows: Rows) -> tuple[Floats, Ints, Ints, Ints]:
         """Of nodes as they are: loss, free cpu, free percents and model."""
         actual = columns.actual
-        described = self.mix.version, len(columns.model_names), columns.card_index.shape[1]
+        described = self.mix.version, columns.model_codes, columns.card_index.shape[1]
         if self._tabled != described:
             self._tabled = described
             self._tabulate(actual, self.mix.popularity)
