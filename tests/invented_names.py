@@ -220,13 +220,22 @@ def remove(simulation: Simulation, kind: Kind, numbers: range) -> None:
         kind.go(simulation.scheduler, numbers)
 
 
-def settle(simulation: Simulation, cycles: int = 400) -> None:
-    """Cycles, some seconds apart, until nothing is left to do."""
+def settle(simulation: Simulation, after: Callable[[], object] = lambda: None, cycles: int = 400) -> None:
+    """Cycles, some seconds apart, until nothing is left to do. `after`: called after each."""
     for _ in range(cycles):
         simulation.now += 2.5
         out = simulation.step()
+        after()
         if not out.plans and not out.more and (out.wake_at is None or out.wake_at > simulation.now + 30.0):
             return
+
+
+def pass_time(simulation: Simulation, after: Callable[[], object] = lambda: None) -> None:
+    """The time after which everything that is kept for a while is released."""
+    for _ in range(8):
+        simulation.now += 60.0
+        simulation.step()
+        after()
 
 
 def held(roots: Mapping[str, object], mark: str = MARK) -> Counter[str]:

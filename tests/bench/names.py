@@ -22,7 +22,7 @@ from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.simulate import Simulation, job
 
-from ..invented_names import KINDS, Kind, bring, held, nodes, remove, settle
+from ..invented_names import KINDS, Kind, bring, held, nodes, pass_time, remove, settle
 from .scheduler import report, rss_mib
 
 SIZE = float(os.environ.get("HBOX_BENCH_SIZE", "1"))
@@ -72,8 +72,12 @@ class World:
         took = 1000 * (time.process_time() - started)
         made.finish([PodUid(f"{name}-0")])
         made.step()
-        between_cycles(made.scheduler, self._memory)
+        self.collect()
         return took
+
+    def collect(self) -> None:
+        """As the service does, between cycles."""
+        between_cycles(self.simulation.scheduler, self._memory)
 
     def size(self) -> Size:
         gc.collect()
@@ -106,11 +110,13 @@ def measure(name: str, kind: Kind, count: int, control: World) -> None:
             for i in range(0, count, 50):
                 bring(simulation, kind, range(i, min(i + 50, count)))
                 simulation.step()
-        settle(simulation)
+                world.collect()
+        settle(simulation, world.collect)
 
     def go() -> None:
         remove(simulation, kind, numbers)
-        settle(simulation)
+        settle(simulation, world.collect)
+        pass_time(simulation, world.collect)
 
     each = _spent_ms(come) / count
     beside, during = _pods_ms(world, control), world.size()

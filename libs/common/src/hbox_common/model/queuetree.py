@@ -488,6 +488,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         if not self._stale:
             return
         self._stale = False
+        self._forget_unused()
         self._paths = {name: self._path(name) for name in self._parents}
         children: dict[QueueName, list[QueueName]] = {}
         for name in sorted(self._queues):
@@ -501,6 +502,18 @@ class QueueTree(MutableMapping[QueueName, Queue]):
             for name, path in self._paths.items()
             if (sums := tuple(self._sums[one] for one in path if one in self._sums))
         }
+
+    def _forget_unused(self) -> None:
+        """Forget the positions of deleted queues that neither they nor a queue below them uses any more."""
+        if len(self._parents) == len(self._queues):
+            return
+        kept = {
+            above
+            for name in self._parents
+            if name in self._queues or _used(self._own.get(name, {}))
+            for above in self._path(name)
+        }
+        self._parents = {name: parent for name, parent in self._parents.items() if name in kept}
 
     def _path(self, name: QueueName) -> tuple[QueueName, ...]:
         path = [name]
@@ -568,6 +581,10 @@ def _keep(names: set[QueueName], name: QueueName, there: bool) -> None:
 
 def _most(one: Mapping[str, int], other: Mapping[str, int]) -> Resources:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+
+
+def _used(amounts: Mapping[str, int]) -> bool:
+    return any(amounts.values())
 
 
 def _solid(amounts: Resources) -> Resources:

@@ -244,9 +244,12 @@ class Scheduler(LedgerView):
         if not self.columns.renamed:
             return
         self.columns.renamed = False
-        self._queue.resolve_again()
-        self.bookings.resolve_again()
+        resolved = self._queue.resolve_again()
+        self.bookings.resolve_again(resolved)
+        self._preemptor.nominations.resolve_again(resolved)
         self._sessions.resolve_again()
+        self._placer.resolve_again()
+        self.views.clear()
 
     def _resources_in_use(self) -> set[str]:
         """The resources that pods hold, and that sessions count by the rules of queues. A resource that jobs only request has no column."""
@@ -494,6 +497,7 @@ class Scheduler(LedgerView):
         self._facts.now = wall
         self._clocks = now, wall
         self._resolve_renamed()
+        self.views.expire(now)
         if self.columns.rests:
             self.columns.end_rests(wall)
         if self._facts.fabrics.aging and self._facts.fabrics.age(wall, self.limits.fabric_max_age_s):

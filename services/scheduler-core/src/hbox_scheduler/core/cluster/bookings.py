@@ -391,13 +391,13 @@ class Bookings:
             booking.slices = self._located(row, booking.slices)
             self._columns.book(row, booking.requests, booking.slices, aligned=booking.waiting)
 
-    def resolve_again(self) -> None:
-        """Update tasks and columns after `Columns` assigned resources to other columns."""
-        resolved: dict[int, Task] = {}
+    def resolve_again(self, resolved: Mapping[Task, Task]) -> None:
+        """Update tasks and columns after `Columns` assigned resources to other columns. `resolved`: new tasks by their former ones, of pods that wait."""
+        known = dict(resolved)
         for booking in self._of.values():
             if (task := booking.task) is not None:
-                if (found := resolved.get(id(task))) is None:
-                    found = resolved[id(task)] = replace(task, amount=self._columns.amount(task.requests))
+                if (found := known.get(task)) is None:
+                    found = known[task] = replace(task, amount=self._columns.amount(task.requests))
                 booking.task = found
         for node in self._columns.row_of:
             self.rebuild(node)

@@ -111,7 +111,9 @@ class Columns:
         self._free_rows: list[int] = []
         self._resource: dict[str, int] = {}
         self._vacant: list[int] = [*range(_RESOURCES - 1, UNOFFERED, -1)]  #: unassigned columns, in descending order
-        self._references: dict[str, int] = {PODS: 1}  #: number of nodes that have the resource, and of rules that name it (`refer`)
+        self._references: dict[str, int] = {
+            PODS: 1
+        }  #: number of nodes that have the resource, and of rules that name it (`refer`)
         self._unoffered = False  #: whether `resource` ever returned `UNOFFERED`
         #: a resource got another column, so that amounts by column have to be computed again; the reader resets it
         self.renamed = False
@@ -528,6 +530,7 @@ class Columns:
         self.states[row] = None
         self._position_of.pop(row, None)
         self._named.pop(row, None)
+        self.descriptions.drop(row)
         self.clear_usage(row)
         self._free_rows.append(row)
         self.changes.add(row)

@@ -1,7 +1,7 @@
 """Labels and taints as small integers, so that a selector is one comparison over a column.
 
-The first selector that names a key creates the label's column; other keys cost nothing. Users may name any keys, so the least recently used columns are dropped
-and rebuilt on demand.
+The first selector that names a key of a node creates the label's column; other keys cost nothing. Users may name any keys: those that no node has share one
+column. Of the others the least recently used columns are dropped and rebuilt on demand.
 
 Each distinct value, and each distinct set of taints, is evaluated once per task. Some never recur: names of deleted nodes, and taints that contain their time,
 as the cluster autoscaler's. So values that no row has are dropped, which changes the codes of the others: codes and columns are valid only until the next
@@ -90,6 +90,8 @@ class Descriptions:
         self._labels: list[Mapping[str, str]] = [{}] * rows
         self._names: list[str] = [""] * rows
         self._columns: OrderedDict[str, LabelColumn] = OrderedDict()
+        self._absent = LabelColumn(rows)  #: the column of all keys that no node has
+        self._nodes: dict[str, int] = {}  #: number of nodes by label key
         self.taint_sets: list[tuple[Taint, ...]] = [()]
         self._taint_code: dict[tuple[Taint, ...], int] = {(): 0}
         self.taints: Ints = np.zeros(rows, dtype=np.int64)
@@ -106,10 +108,11 @@ class Descriptions:
         self.taints = grown(self.taints, 0, rows)
         for column in self._columns.values():
             column.codes = grown(column.codes, 0, rows)
+        self._absent = LabelColumn(rows)
         self._size = rows
 
     def put(self, row: int, node: NodeState) -> None:
-        self._labels[row] = node.labels
+        self._relabel(row, node.labels)
         self._names[row] = node.name
         for key, column in self._columns.items():
             column.put(row, self._value(row, key))
@@ -120,6 +123,26 @@ class Descriptions:
             code = self._taint_code[node.taints] = len(self.taint_sets)
             self.taint_sets.append(node.taints)
         self.taints[row] = code
+
+    def drop(self, row: int) -> None:
+        """Describe a row without a node."""
+        self._relabel(row, {})
+        self._names[row], self.taints[row] = "", 0
+        for column in self._columns.values():
+            column.put(row, None)
+
+    def _relabel(self, row: int, labels: Mapping[str, str]) -> None:
+        """Replace a row's labels. Releases the columns of keys that no node has any more."""
+        before, self._labels[row] = self._labels[row], labels
+        if before.keys() == labels.keys():
+            return
+        for key in labels:
+            self._nodes[key] = self._nodes.get(key, 0) + 1
+        for key in before:
+            self._nodes[key] -= 1
+            if not self._nodes[key]:
+                del self._nodes[key]
+                self._columns.pop(key, None)
 
     def _forget_taints(self) -> None:
         left, self.taints = _left(self.taints)
@@ -134,9 +157,11 @@ class Descriptions:
         return view
 
     def column(self, key: str) -> LabelColumn:
-        """The column of a label key, NAME_FIELD or ZONE_FIELD."""
+        """The column of a label key, NAME_FIELD or ZONE_FIELD. To be read only."""
         column = self._columns.get(key)
         if column is None:
+            if key not in self._nodes and key not in (NAME_FIELD, ZONE_FIELD):
+                return self._absent
             if len(self._columns) >= COLUMNS:
                 self._columns.popitem(last=False)
             column = self._columns[key] = LabelColumn(self._size)

@@ -4,14 +4,22 @@ All that placement depends on is in a `Task`; two tasks that ask for the same ar
 kept by it.
 """
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from typing import Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 from hbox_common.model import CardRequest, NodeTerm, Pools, PreferredTerm, Resources, Toleration
 from hbox_common.model.numa import PodAsk
 
 from .amounts import Amount
 from .hostports import Ports
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Results of one function that are kept for one task.
+_MOST_OF_TASK = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -37,13 +45,33 @@ class Task:
     passes: int = 0  #: bits of the reservations that it may pass: nodes set aside for them are open to it
 
 
-@lru_cache(maxsize=4096)
+def kept_with_task(find: Callable[Concatenate[Task, P], T]) -> Callable[Concatenate[Task, P], T]:
+    """Keep the results of a function of a task, and of further hashable positional arguments, while the task is referenced. `functools.lru_cache` would keep
+    the task itself: its requests contain names that users invent."""
+    known: WeakKeyDictionary[Task, dict[Hashable, T]] = WeakKeyDictionary()
+
+    def kept(task: Task, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        assert not kwargs, "results are kept by positional arguments"
+        of_task = known.get(task)
+        if of_task is None:
+            of_task = known[task] = {}
+        if args not in of_task:
+            if len(of_task) >= _MOST_OF_TASK:
+                of_task.clear()
+            of_task[args] = find(task, *args, **kwargs)
+        return of_task[args]
+
+    kept.__doc__ = find.__doc__
+    return kept
+
+
+@kept_with_task
 def passing(task: Task, passes: int) -> Task:
     """The task, allowed on nodes that are set aside for these reservations. One object for equal ones."""
     return replace(task, passes=passes)
 
 
-@lru_cache(maxsize=4096)
+@kept_with_task
 def in_one_pool(task: Task, pool: str) -> Task:
     """The task, on nodes of this pool alone. pool: as counted (`model.counted_as`)."""
     return replace(task, pool=pool)

@@ -5,6 +5,7 @@ there are fewer than of what is on cards, and pods with shares of any size reque
 
 from collections.abc import Iterable
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 from hbox_common.model import CardSlice
 
@@ -38,7 +39,7 @@ class RowStates:
         self._amounts_of: dict[int, int] = {}  #: likewise
         self._numbers: dict[object, int] = {}
         self._epoch = (-1, -1)
-        self._ranks: dict[Task, dict[int, Rank]] = {}
+        self._ranks: WeakKeyDictionary[Task, dict[int, Rank]] = WeakKeyDictionary()
         self._scores: dict[Amount, dict[int, float]] = {}
         self._kept = 0
         self.cards: dict[tuple[Task, int, int], Taken] = {}

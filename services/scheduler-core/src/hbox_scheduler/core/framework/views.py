@@ -82,6 +82,7 @@ class View:
         self._by_amounts = self._by_requests = False
         self._limited = policy.limits(task)
         self._returned = -1
+        self.used_at = 0.0  #: monotonic seconds of its last use
 
     def refresh(self, version: int) -> None:
         """Update the rows that changed since the last refresh; all rows if the changes are unknown or the policy learned. If no booking was reverted since,
@@ -339,6 +340,9 @@ _NONE: Ints = np.zeros(0, dtype=np.int64)
 #: Maximum number of cached views; each keeps its task alive.
 MOST = 8192
 
+#: Seconds after which an unused view is dropped.
+UNUSED_S = 300.0
+
 
 class Views:
     """Cache of the views of recently used tasks: at most MOST views, with at most `cells` rows in total."""
@@ -348,6 +352,7 @@ class Views:
         self._policy = policy
         self._views: OrderedDict[int, View] = OrderedDict()
         self._cells = cells
+        self._now = 0.0  #: of the last call of `expire`
         self.states = RowStates(columns)
 
     def on(self, columns: Columns) -> "Views":
@@ -357,8 +362,18 @@ class Views:
     def follow(self, policy: Shapes) -> None:
         """Switch to another policy and drop all views."""
         self._policy = policy
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop all views."""
         self._views.clear()
         self.states.clear()
+
+    def expire(self, now: float) -> None:
+        """Drop views that were not used for UNUSED_S. `now`: monotonic seconds."""
+        self._now = now
+        while self._views and (first := next(iter(self._views.values()))).used_at < now - UNUSED_S:
+            del self._views[id(first.task)]
 
     def limits(self, task: Task) -> bool:
         """As `Shapes.limits`."""
@@ -375,6 +390,7 @@ class Views:
                 self._views.popitem(last=False)
         else:
             self._views.move_to_end(id(task))
+        view.used_at = self._now
         view.refresh(version)
         if (now := self._policy.version) != version:  # during the refresh, the policy changed its scores of all nodes
             self.states.begin(now)

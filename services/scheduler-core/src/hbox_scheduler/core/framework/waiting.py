@@ -7,6 +7,7 @@ actions); what the policy gives the queue now; how many pods of a gang fit; node
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from ..cluster import Columns
 from ..cluster.entities import Gang, Member, Status
@@ -47,7 +48,7 @@ class KnownReasons:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._known: dict[Task, Reasons] = {}
+        self._known: WeakKeyDictionary[Task, Reasons] = WeakKeyDictionary()
         self._at = -1
 
     def of(self, task: Task, find: Callable[[], Reasons]) -> Reasons:

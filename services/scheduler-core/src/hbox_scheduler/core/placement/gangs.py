@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
+from weakref import WeakKeyDictionary
 
 from hbox_common.model import Job, JobId, Neighbour, PodGroupTask, PodUid
 
@@ -25,9 +26,6 @@ _by_rank = attrgetter("rank", "uid")
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
-#: Different requests of which the vectors are kept.
-_SHAPES = 4096
-
 
 @dataclass(slots=True)
 class WaitingGangs:
@@ -37,7 +35,7 @@ class WaitingGangs:
     groups: Groups
     neighbours: Mapping[PodUid, Neighbour]
     reads_images: bool = False
-    _vectors: dict[Task, Ints] = field(default_factory=dict)
+    _vectors: WeakKeyDictionary[Task, Ints] = field(default_factory=WeakKeyDictionary)
 
     def of(self, entry: Entry) -> Gang:
         """The gang of the job's pods without places, as of the entry's last `update_pending`."""
@@ -107,8 +105,6 @@ class WaitingGangs:
     def _vector(self, task: Task) -> Ints:
         found = self._vectors.get(task)
         if found is None or len(found) != len(self.columns.allocatable):
-            if len(self._vectors) >= _SHAPES:
-                self._vectors.clear()
             found = self._vectors[task] = vector_of(task, self.columns)
         return found
 

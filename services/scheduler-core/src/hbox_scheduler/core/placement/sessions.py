@@ -33,6 +33,8 @@ from .gangs import WaitingGangs, join
 from .queueinfos import QueueInfos
 from .running import RunningJobs, vector_of
 
+_NONE_COUNTED = (-1, (0, 0), 0)
+
 
 class Sessions:
     """Opens them. `neighbours`: what is known of pods that have to do with others."""
@@ -66,7 +68,8 @@ class Sessions:
         self._kinds_size = 0
         self._queue_infos = QueueInfos()
         self._rooms_when_empty: dict[Task, tuple[int, int]] = {}
-        self._counted = (-1, (0, 0), 0)  #: versions of the tree and of the models' codes, and number of shares, that have columns
+        #: versions of the tree and of the models' codes, and number of shares, that have columns
+        self._counted = _NONE_COUNTED
 
     def follow(self, conf: Conf, policy: Policy) -> None:
         """The policy from the next session on."""
@@ -86,6 +89,7 @@ class Sessions:
         self._running.resolve_again()
         self._waiting.drop_vectors()
         self._kinds.clear()
+        self._counted = _NONE_COUNTED
 
     def prepare(self, entry: Entry) -> None:
         """Make the job's gang now, not when its turn comes."""

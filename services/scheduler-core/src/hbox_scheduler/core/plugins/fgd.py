@@ -15,7 +15,6 @@ All shapes stay in the mix: dropping the rare, large ones costs five points of a
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -25,7 +24,7 @@ from hbox_common.model.resources import CPU
 
 from ..cluster import Columns
 from ..cluster.arrays import Floats, Ints, Rows
-from ..cluster.task import Task
+from ..cluster.task import Task, kept_with_task
 from ..devices import ALL, free_percent, memory_needed, seats
 from ..framework.hooks import CardOrder, ShapeScore
 from .arguments import Arguments
@@ -291,7 +290,7 @@ _DECIMALS = 9
 REFERENCE_CARD_MIB = 40_960
 
 
-@lru_cache(maxsize=4096)
+@kept_with_task
 def shape_of(task: Task) -> Shape:
     """A task as a shape of the mix."""
     cpu = task.requests.get(CPU, 0)

@@ -21,6 +21,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -131,17 +132,13 @@ class ReservationPlugin(ShapeMask, NodeReservation):
         return bits
 
 
-#: Of which it is known how many pods a node holds.
-_SHAPES = 4096
-
-
 class LargeJobs:
     """Which gangs are large: by nodes' worth, and by pods. Of no cluster in particular, but fastest where asked about one."""
 
     def __init__(self, nodes: float, members: int) -> None:
         self.members = members
         self._nodes = nodes
-        self._room: dict[Task, int] = {}  #: pods that the roomiest node holds when it is empty
+        self._room: WeakKeyDictionary[Task, int] = WeakKeyDictionary()  #: pods that the roomiest node holds when it is empty
         self._at = (-1, -1)
 
     def __copy__(self) -> "LargeJobs":
@@ -157,7 +154,7 @@ class LargeJobs:
     def worth(self, columns: Columns, needs: Sequence[tuple[Task, int]]) -> float:
         """How many of the roomiest nodes they fill; inf where one of them fits on no node at all."""
         at = id(columns), columns.described.end
-        if self._at != at or len(self._room) > _SHAPES:
+        if self._at != at:
             self._at = at
             self._room.clear()
         worth = 0.0

@@ -113,6 +113,10 @@ class EquivalenceClasses:
             del self._classes[signature]
         return True
 
+    def jobs(self) -> list[JobId]:
+        """All jobs that are in a class."""
+        return list(self._of)
+
     def of_pod(self, pod: PodUid) -> JobId | None:
         """Whose pod this is, if the job is in a class."""
         return self._pods.get(pod)

@@ -4,7 +4,7 @@ Every job is in one state (`jobs.JobState`). Every change that could matter move
 anything.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from heapq import heapify, heappop, heappush
 
 from hbox_common.model import Index, Job, JobId, PlanId, PodGroupTask, Pools, QueueName
@@ -230,14 +230,21 @@ class SchedulingQueue:
         """What its pods ask for may be another task than before: other pools, another quota, other columns."""
         entry.tasks = tasks_of(entry.job, self._tasks, self._pools(entry.job), self._namespace(entry.job))
 
-    def resolve_again(self) -> None:
-        """The columns of resources have changed: all tasks are resolved again, and unschedulable jobs are activated."""
+    def resolve_again(self) -> Mapping[Task, Task]:
+        """The columns of resources have changed: resolve all tasks again, and activate unschedulable jobs. Returns the new task of each former one."""
         self._tasks.anew()
+        resolved: dict[Task, Task] = {}
         for entry in self.entries.values():
+            before = entry.tasks
             self._resolve(entry)
+            resolved.update(zip(before, entry.tasks, strict=True))
+            self._count(entry, [(resolved.get(task, task), count) for (_, task), count in entry.counted])
+            entry.pending = [(resolved.get(task, task), pods) for task, pods in entry.pending]
             entry.gang = None
             if entry.state is JobState.UNSCHEDULABLE:
                 self.activate(entry)
+        self._unschedulable.clear()
+        return resolved
 
     def activate_all(self) -> None:
         """All unschedulable jobs are activated: they are judged by another policy now, which may ask for more of their pods."""

@@ -121,6 +121,12 @@ class UnschedulableJobs:
         self._no_nodes = not columns.row_of  #: as of the last examination
         self.behind = False  #: classes are left that the next call examines
 
+    def clear(self) -> None:
+        """Drop all classes. The caller activates their jobs: the columns of resources have changed, and with them all keys."""
+        for key in list(self._classes):
+            self._drop(key)
+        self._shapes, self._large_shapes = Shapes(), Shapes()
+
     def add(self, entry: Entry) -> None:
         """Keep a job that failed in this cycle in the class of its equivalence key."""
         key = entry.equivalence_key()

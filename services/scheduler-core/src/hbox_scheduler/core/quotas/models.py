@@ -7,7 +7,6 @@ a whole pod requests is not used for it at all, though on such a node a mixture 
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import TypeAlias
 
 from hbox_common.model import (
@@ -21,7 +20,7 @@ from hbox_common.model.cardparts import cards_text, is_share, part_of_share
 from hbox_common.model.devices.partitions import CARD
 from hbox_common.model.rights import Blocking
 
-from ..cluster.task import Task
+from ..cluster.task import Task, kept_with_task
 from ..devices import bounded_request
 
 #: The limit that leaves the least of a model; None = no queue has one.
@@ -88,7 +87,7 @@ def _share_message(share: str, units: int, queue: QueueName, found: Blocking[Que
     return f"{which} has {cards_text(left)} left of its {cards}, and a pod asks for {cards_text(units * part_of_share(share))}"
 
 
-@lru_cache(maxsize=4096)
+@kept_with_task
 def without_models(task: Task, excluded: tuple[str, ...]) -> Task:
     """The task, on cards of other models than these."""
     assert task.cards is not None

@@ -9,7 +9,6 @@ one that is not above the mean.
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from hbox_common.model import VENDORS, CardQuotas, CardRequest, Resources
 from hbox_common.model.devices import ALL_CORES, PodDevices
 
 from ..cluster import Columns
-from ..cluster.task import Task
+from ..cluster.task import Task, kept_with_task
 from ..devices import Bounded, bounded_request
 
 #: No quota covers any card.
@@ -105,14 +104,14 @@ class NamespaceQuota:
         return tuple(sorted({request.memory_on(size) for size in sizes}))
 
 
-@lru_cache(maxsize=4096)
+@kept_with_task
 def bounded(task: Task, most_mib: int) -> Task:
     """The task, on cards of which each slice counts so much at most."""
     assert task.cards is not None
     return replace(task, cards=replace(bounded_request(task.cards), most_mib=most_mib))
 
 
-@lru_cache(maxsize=4096)
+@kept_with_task
 def _within(task: Task, left: tuple[tuple[str, int], ...]) -> Task:
     """The task, which may count so much of each resource at most: for one that asks container by container."""
     assert task.cards is not None

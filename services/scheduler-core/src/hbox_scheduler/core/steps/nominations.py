@@ -9,7 +9,7 @@ job itself is received, such a nomination has no `placement`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import chain
 
@@ -93,6 +93,15 @@ class Nominations:
     def _index(self, placement: JobPlacement, job: JobId) -> None:
         for task in {placed.task: None for placed in placement.placements}:
             self._by_task.setdefault(task, {})[job] = None
+
+    def resolve_again(self, resolved: Mapping[Task, Task]) -> None:
+        """Replace the tasks of placements, after `Columns` assigned resources to other columns. `resolved`: new tasks by their former ones."""
+        self._by_task.clear()
+        for nomination in self._of.values():
+            if (placement := nomination.placement) is not None:
+                placements = tuple(replace(one, task=resolved.get(one.task, one.task)) for one in placement.placements)
+                nomination.placement = replace(placement, placements=placements)
+                self._index(nomination.placement, nomination.job)
 
     @property
     def by_task(self) -> Mapping[Task, Collection[JobId]]:

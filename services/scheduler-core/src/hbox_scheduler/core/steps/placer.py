@@ -42,8 +42,12 @@ BY_SHAPE, BY_OTHERS, TOGETHER, BY_CARDS = 1, 4, 16, 64
 #: Jobs that wait for any change, of those that are tried again at a time.
 RETRIED = 16
 
-#: Beyond this number, pods that are gone are dropped: their claims report their end.
+#: Beyond this number, pods that are gone are dropped at once: their claims report their end.
 NEIGHBOURS_KEPT = 100_000
+
+#: Seconds between two searches for pods that are gone. A pod is dropped if two searches in a row find neither a claim nor a job of it: messages about one pod
+#: arrive on several streams.
+GONE_EVERY_S = 60.0
 
 
 @dataclass(slots=True)
@@ -74,6 +78,8 @@ class Placer:
         self._queues = context.queues
         self._queue = context.queue
         self._limits = context.limits
+        self._gone: set[PodUid] = set()  #: pods with neither a booking nor a job, as of the last search
+        self._search_gone_at = float("-inf")
         self._waiting = Retries()  #: those that are tried again when anything changed, and are in no class
         self._failures: Counter[str] = Counter()  #: by namespace, as in `_failure_cost`, since all had turns
         self._leaving: Iterable[PodUid] = ()
@@ -105,7 +111,7 @@ class Placer:
             self._sessions.mark_changed((neighbour.uid,))
             self._changes += 1
         if len(self._neighbours) > NEIGHBOURS_KEPT:
-            self._forget_gone()
+            self._drop_neighbours(self._gone_neighbours())
 
     def planned(self, plan: Plan) -> None:
         """Record the pods that were placed on nodes reserved for others."""
@@ -127,6 +133,11 @@ class Placer:
         queue = self._bookings.queues.get(booking.queue)
         rules = queue.annotations if queue is not None else {}
         return replace(neighbour, annotations=dict(not_longer(neighbour.annotations, before.annotations, rules)))
+
+    def resolve_again(self) -> None:
+        """Determine the classes of all jobs again, after `Columns` assigned resources to other columns."""
+        for job in self._classes.jobs():
+            self.revised(job)
 
     def invalidate(self) -> None:
         """Something else changed on which places depend: jobs that wait are tried again."""
@@ -163,6 +174,11 @@ class Placer:
         not judge by shape, all of them, also if only time has passed."""
         self._tried.clear()
         self._classes.begin_cycle()
+        if self._neighbours and now >= self._search_gone_at:
+            self._search_gone_at = now + GONE_EVERY_S
+            gone = self._gone_neighbours()
+            self._drop_neighbours(gone & self._gone)
+            self._gone = gone - self._gone
         self._mark = self.state(index)
         if not self._is_due(index) or not self._backoff.due(now):
             return
@@ -341,9 +357,13 @@ class Placer:
             return self._waiting.due(self.state(index))
         return bool(self._waiting or self._classes)
 
-    def _forget_gone(self) -> None:
-        """Drop pods that neither have a booking nor wait for a place."""
+    def _gone_neighbours(self) -> set[PodUid]:
+        """Pods that neither have a booking nor wait for a place."""
         entries = self._queue.entries.values()
         waiting = {pod.uid for entry in entries for task in entry.job.tasks for pod in task.pods}
-        for uid in [uid for uid in self._neighbours if uid not in waiting and uid not in self._bookings]:
+        return {uid for uid in self._neighbours if uid not in waiting and uid not in self._bookings}
+
+    def _drop_neighbours(self, pods: Iterable[PodUid]) -> None:
+        for uid in pods:
             del self._neighbours[uid]
+            self._let_in.discard(uid)
