@@ -9,8 +9,10 @@ import pytest
 from hbox_common.model import (
     DEFAULT_QUEUE,
     CardRequest,
+    ClaimId,
     Generation,
     Job,
+    JobId,
     Neighbour,
     NodeState,
     PodConstraints,
@@ -28,7 +30,7 @@ from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 from ...invented_names import KINDS, MARK, bring, held, nodes, pass_time, remove, settle
 from .test_many_queues import operations
 
-COUNT = 60
+COUNT = 40
 #: How much more a pod of another namespace may cost afterwards.
 TIMES = 1.1
 
@@ -70,7 +72,7 @@ def life_of_a_pod(s: Simulation, name: str) -> None:
 
 
 def cost(s: Simulation, name: str) -> int:
-    return min(operations(lambda i=i: life_of_a_pod(s, f"{name}-{i}")) for i in range(3))  # type: ignore[misc]
+    return min(operations(lambda i=i: life_of_a_pod(s, f"{name}-{i}")) for i in range(2))  # type: ignore[misc]
 
 
 def sizes(s: Simulation) -> tuple[int, ...]:
@@ -217,3 +219,42 @@ def test_models_keep_their_cards_when_codes_change() -> None:
         state = columns.states[columns.row_of[s.claims[PodUid(f"on-{name}-0")].node]]
         assert state is not None
         assert state.cards[0].model == model
+
+
+def test_codes_of_models_have_a_version() -> None:
+    s = world()
+    columns = s.scheduler.columns
+    before = columns.model_codes
+    for hour in range(100):
+        s.put_nodes([offering("odd", generation=hour + 1, model=f"{MARK}-{hour}")])
+        if len(columns.model_names) == before[1]:
+            assert columns.model_names[-1] == f"{MARK}-{hour}"
+            assert columns.model_codes != before
+        before = columns.model_codes if hour == 10 else before
+
+
+def test_constraints_survive_a_late_claim() -> None:
+    """The job is withdrawn before the claim arrives: messages about one pod arrive on several streams."""
+    s = world()
+    apart = PodConstraints(anti_affinity=(PodTerm("kubernetes.io/hostname", Selector(())),))
+    pod = PodUid("late-0")
+    s.scheduler.on_neighbours([Neighbour(pod, "default", {"app": "late"}, apart)])
+    s.submit([job("first", cards=1)])
+    s.run()
+    claim = s.claims[PodUid("first-0")]
+    s.now += 30.0
+    s.run()
+    s.hold([replace(claim, id=ClaimId("late"), pod_uid=pod, pod="late-0", job=JobId("late"), slices=())])
+    pass_time(s)
+    [gang] = [gang for gang in s.scheduler._sessions._running.current().gangs.values() if gang.id == "late"]
+    assert gang.members[0].constraints == apart
+
+
+def test_unused_views_are_dropped() -> None:
+    s = world()
+    bring(s, KINDS["label values"], range(20))
+    settle(s)
+    assert len(s.scheduler.views._views) > 10
+    remove(s, KINDS["label values"], range(20))
+    pass_time(s)
+    assert len(s.scheduler.views._views) == 0

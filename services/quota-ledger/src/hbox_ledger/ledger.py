@@ -588,6 +588,7 @@ class Ledger:
             count = await self._store.write(lambda c: load.forget(c, before=before, queues=gone))
             for name in gone:
                 self.gone.pop(name, None)
+                self.state.used.pop(name, None)
                 del self._gone_since[name]
         return count
 

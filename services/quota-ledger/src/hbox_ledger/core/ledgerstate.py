@@ -552,6 +552,8 @@ class LedgerState:
         if not job.live:
             del self.jobs[claim.job]
             self.placed_jobs[job.queue] -= 1
+            if not self.placed_jobs[job.queue]:
+                del self.placed_jobs[job.queue]
         self.class_quotas.leave(claim, last=not job.live)
         self.sick.left(claim, last=not job.live)
         if (unplaced := self.unplaced.get(claim.node)) is not None:

@@ -283,6 +283,7 @@ class Scheduler(LedgerView):
         if gone:
             self._facts.recent_use.drop(queue.name)
             self._queues_changed.update(self.queues.drop(queue.name))
+            self.bookings.forget_unused(queue.name)
             self.columns.refer(before, frozenset())
         else:
             self._facts.recent_use.put(queue.name, recent_cards)

@@ -425,7 +425,11 @@ class Bookings:
         if not on:
             del self._on[booking.node]
         self._use(booking, -1)
-        self._priorities[booking.queue][booking.priority] -= 1
+        priorities = self._priorities[booking.queue]
+        priorities[booking.priority] -= 1
+        if not priorities[booking.priority]:
+            del priorities[booking.priority]
+        self.forget_unused(booking.queue)
         self.lending.book(_held(booking), -1)
         self.queues_freed.add(booking.queue)
         if booking.job in self.in_domains:
@@ -451,7 +455,17 @@ class Bookings:
         add(used, amounts, times)
         self.queues.book(booking.queue, amounts, times)
         if booking.pool:
-            self._in_pools[booking.pool][booking.queue] += times
+            there = self._in_pools[booking.pool]
+            there[booking.queue] += times
+            if not there[booking.queue]:
+                del there[booking.queue]
+
+    def forget_unused(self, queue: QueueName) -> None:
+        """Drop the sums of a queue that does not exist any more and that no pod uses."""
+        if queue not in self.queues and not any(self.queue_used.get(queue, {}).values()):
+            self.queue_used.pop(queue, None)
+            if not self._priorities.get(queue):
+                self._priorities.pop(queue, None)
 
     @property
     def offline(self) -> bool:

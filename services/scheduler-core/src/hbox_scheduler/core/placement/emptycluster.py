@@ -6,9 +6,10 @@ is kept until nodes or rules change; a session makes at most `MOST_TRIALS` trial
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from weakref import ref
 
 from hbox_common.model import VENDORS, Resources, by_pool, is_model, model_of
 from hbox_common.model.resources import add
@@ -74,13 +75,13 @@ class EmptyCluster:
     """Trials of the gangs of one scheduler."""
 
     _known: OrderedDict[object, tuple[object, Alone]] = field(default_factory=OrderedDict)
-    _session: Session | None = None
+    _session: Callable[[], Session | None] = lambda: None  #: a weak reference
     _trials: int = 0
 
     def begin(self, session: Session) -> None:
         """The next results are for this session."""
-        if self._session is not session:
-            self._session, self._trials = session, 0
+        if self._session() is not session:
+            self._session, self._trials = ref(session), 0
 
     def of(self, session: Session, gang: Gang, revision: int) -> Alone:
         """The result for a gang. `revision`: of its job."""
