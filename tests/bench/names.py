@@ -1,4 +1,4 @@
-"""Invented names: the cost of a neighbour's pods before, beside and after many pods of a tenant whose requests name what nothing else names.
+"""Invented names: the cost of a neighbour's pods before, during and after the wait of many pods of a tenant whose requests name what nothing else names.
 
 Run it as `python -m tests.bench names`. `HBOX_BENCH_SIZE`: of 5,000 nodes [1]; `HBOX_BENCH_NAMES`: numbers of names, separated by commas [300];
 `HBOX_BENCH_NAMES_KINDS`: kinds (`tests/invented_names.py`), separated by commas [all]. Scheduler-core's core alone, in one process; times are processor time.
@@ -119,20 +119,20 @@ def measure(name: str, kind: Kind, count: int, control: World) -> None:
         pass_time(simulation, world.collect)
 
     each = _spent_ms(come) / count
-    beside, during = _pods_ms(world, control), world.size()
+    during_ms, during = _pods_ms(world, control), world.size()
     gone = _spent_ms(go) / count
     after, last = _pods_ms(world, control), world.size()
     left = held({"scheduler": simulation.scheduler})
     print(
-        f"{name:24} {count:6,}: pod of the neighbour {before[0]:5.2f} ms before, {beside[0]:5.2f} beside, {after[0]:5.2f} after ({before[1]:.2f}, "
-        f"{beside[1]:.2f}, {after[1]:.2f} without names); the tenant's {each:.2f} + {gone:.2f} ms; "
+        f"{name:24} {count:6,}: pod of the neighbour {before[0]:5.2f} ms before, {during_ms[0]:5.2f} during, {after[0]:5.2f} after ({before[1]:.2f}, "
+        f"{during_ms[1]:.2f}, {after[1]:.2f} without names); the tenant's {each:.2f} + {gone:.2f} ms; "
         f"columns {first.columns} {during.columns} {last.columns}, models {first.models} {during.models} {last.models}, "
         f"labels {first.labels} {during.labels} {last.labels}, MiB {first.mib:.0f} {during.mib:.0f} {last.mib:.0f}; names left {left.total():,}",
         flush=True,
     )
     for path, places in left.most_common(20) if os.environ.get("HBOX_BENCH_NAMES_LEFT") else ():
         print(f"    {places:8,} {path}")
-    for when, (own, other) in (("beside them", beside), ("afterwards", after)):
+    for when, (own, other) in (("while they wait", during_ms), ("afterwards", after)):
         ratio = own / other * before[1] / before[0]
         report(f"{name}, {count:,}: a pod {when}, percent of before", 100 * ratio, "%", 100 * RATIO, least=False)
 
