@@ -1,5 +1,5 @@
 """Bytes that a claim costs the ledger over its life (placed, running, ended): while its rows are in their tables, once they are sealed, and the longest commit
-beside sealing.
+during sealing.
 
 Run it as `python -m tests.bench history`; `HBOX_BENCH_SIZE=0.1` uses a tenth. Random ids as in a cluster; SQLite, whose pages are counted by table.
 """
@@ -105,7 +105,7 @@ async def measure(together: int, claims: int) -> None:
             )
             longest, stop = 0.0, asyncio.Event()
 
-            async def beside() -> None:
+            async def concurrent() -> None:
                 nonlocal longest
                 number = claims
                 while not stop.is_set():
@@ -115,7 +115,7 @@ async def measure(together: int, claims: int) -> None:
                     number += 1
                     await asyncio.sleep(0.02)
 
-            busy = asyncio.create_task(beside())
+            busy = asyncio.create_task(concurrent())
             began, cpu = perf_counter(), process_time()
             count = await ledger.seal(before=time() + 60, most=0)
             wall, cpu = perf_counter() - began, process_time() - cpu
@@ -128,7 +128,7 @@ async def measure(together: int, claims: int) -> None:
             each = sealed[0] / sealed[1] * rows[0] / claims
             print(
                 f"  sealed: {each:.0f} bytes a claim; {count} segments in {wall:.1f} s ({cpu / max(1, count):.2f} s of processor each, pauses and a "
-                f"pod every 20 ms beside it included); longest turn of that pod {1000 * longest:.0f} ms"
+                f"pod every 20 ms included); longest turn of that pod {1000 * longest:.0f} ms"
             )
             relaying.cancel()
             await asyncio.wait([relaying])

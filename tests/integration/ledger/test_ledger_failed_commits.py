@@ -159,13 +159,13 @@ async def test_a_comparison_leaves_pods_of_a_completed_turn_alone(
         as_of = running.ledger.index
         compare = running.ledger._compare
 
-        async def beside(comparison: Any, facts: Any) -> None:
+        async def compared(comparison: Any, facts: Any) -> None:
             lost_answer(running, monkeypatch)
             with pytest.raises(Unavailable):
                 await running.see("new", kit.fact("late", "n1", PodPhase.RUNNING))
             await compare(comparison, facts)
 
-        monkeypatch.setattr(running.ledger, "_compare", beside)
+        monkeypatch.setattr(running.ledger, "_compare", compared)
         await running.ledger.reconcile([kit.fact("first", "n0", claim=claim)], as_of=as_of)
         assert running.ledger.suspects() == []
 

@@ -589,7 +589,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(job=jobs, where=st.lists(placed, min_size=3, max_size=3))
     def the_database_refuses_a_plan(self, job: Job, where: list[Where]) -> None:
-        """The ledger reloads its books, and goes on without the plan."""
+        """The ledger reloads its books, and continues without the plan."""
         self.complete()
         before = self.rows.index
         plan = self.plan("r", job, self.waiting(job, 3), where)

@@ -58,7 +58,7 @@ def command(  # noqa: PLR0917  options
     if not ledger and (database or head or segments or export):
         raise click.UsageError("--database, --head, --segments and --export go with --ledger")
     if remove and not export:
-        raise click.UsageError("--remove goes with --export")
+        raise click.UsageError("--remove requires --export")
     if ledger:
         _ledger(ctx, database, head, segments or export)
         if export is not None:
