@@ -323,3 +323,16 @@ def test_victims_by_arrays_are_those_by_objects(world: World) -> None:
             patch.setattr(action, "EvictablePods", SortedEvictablePods)
         expected = outcomes(world)
     assert found == expected
+
+
+def test_a_pod_that_began_after_a_search_is_a_victim_of_the_next_one() -> None:
+    def job(priority: int) -> Runs:
+        return Runs(0, priority, (1,), 1, True, 0.0, 1.0, 100.0, True, False, (), False, False)
+
+    last = NODES * CARDS - 1
+    queues = ((-1, 0, True), (-1, NODES * CARDS, True), *[(-1, 0, True)] * (COUNT - 2))
+    running = (*[job(1)] * last, job(0))
+    world = World("hbox", queues, running, (Waits(1, 3, CARDS, 1, 1),), False, frozenset(), frozenset([last]))
+    before, after = ({uid for uid, *_ in found["evictions"]} for found in outcomes(world))
+    assert len(before) in (CARDS - 1, CARDS)
+    assert f"r{last}-0" in after
