@@ -85,8 +85,8 @@ class RunningJobs:
         return bool(self._pending) or self._size != len(self._columns.allocatable)
 
     def _concerns(self, booking: Booking) -> bool:
-        """Whether sessions have members for it. Not for pods on nodes that are not known, as those of other shards, nor for foreign pods without inter-pod terms.
-        `Bookings.moved` notes the pods of a node that becomes known."""
+        """Whether sessions have members for it. Not for pods on nodes that are not known, as those of other shards, nor for foreign pods without
+        inter-pod terms. `Bookings.moved` notes the pods of a node that becomes known."""
         return booking.node in self._columns.row_of and (bool(booking.queue) or booking.pod in self._neighbours)
 
     def _next(self, limit: int) -> Sequence[PodUid]:
