@@ -78,11 +78,23 @@ def members(gangs: Sequence[Gang]) -> list[Member]:
 
 
 @examples(400)
-@given(st.lists(st.tuples(more_steps, st.booleans()), min_size=8, max_size=40), st.sets(st.sampled_from(list(JOBS))))
-def test_they_are_those_of_all_members(done: list[tuple[tuple[str, object], bool]], lent: set[JobId]) -> None:
+@given(
+    st.lists(st.tuples(more_steps, st.booleans()), min_size=8, max_size=40),
+    st.sets(st.sampled_from(list(JOBS))),
+    st.sampled_from([0, 1, 2048]),
+)
+def test_they_are_those_of_all_members(done: list[tuple[tuple[str, object], bool]], lent: set[JobId], backlog: int) -> None:
+    """`backlog`: changes that are left for the answer; others are taken in before, a few at a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placedpods, "_BACKLOG", backlog)
+        _compare(done, lent)
+
+
+def _compare(done: list[tuple[tuple[str, object], bool]], lent: set[JobId]) -> None:
     world = Cards()
     for (what, subject), looks in done:
         world.do(what, subject)
+        world.running.advance(1)
         if looks:
             running = world.running.current()
             expected = PlacedPods.of(world.columns, members(list(running.gangs.values())))

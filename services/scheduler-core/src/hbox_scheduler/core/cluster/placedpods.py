@@ -26,6 +26,9 @@ from .walltimes import walltime_in
 #: Entries that the cells have room for at least, before those of pods that left are dropped.
 _CELLS = 1024
 
+#: Changed slots that may be left for the next answer: these take some milliseconds.
+_BACKLOG = 2048
+
 
 @dataclass(frozen=True, slots=True)
 class PlacedPods:
@@ -165,6 +168,12 @@ class PlacedOrder:
         ]
         return there.merged(PlacedPods.of(self._columns, more), np.array(places, dtype=np.int64))
 
+    def advance(self, limit: int) -> None:
+        """Take in up to `limit` changes if there are many, so that `current` has less to do."""
+        if self._table.changes > _BACKLOG:
+            self._make_room(len(self._table.used))
+            self._replace(self._table.take_changes(min(limit, _BACKLOG)))
+
     def _placed(self) -> PlacedPods:
         table, order = self._table, self._order
         rows = table.row[order]
@@ -222,6 +231,7 @@ class PlacedOrder:
             on_row = table.on_row(row)
             block += sorted(on_row, key=by_uid) if len(on_row) > 1 else on_row
         ordered = np.array(block, dtype=np.int64)
+        ordered = ordered[self._row[ordered] == table.row[ordered]]  # without those whose change is still to come
         self._order = np.insert(kept, np.searchsorted(self._row[kept], self._row[ordered]), ordered)
 
     def _derive(self, slots: Sequence[int]) -> None:

@@ -12,6 +12,7 @@ Sessions change members (evict, nominate) without changing the table: `RunningJo
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from math import nan
 from typing import Generic, TypeVar
 
@@ -197,10 +198,20 @@ class RunningTable:
         found = self._slots_of.get(job)
         return () if found is None else (found,) if isinstance(found, int) else found
 
-    def take_changes(self) -> list[int]:
-        """Slots that were entered or freed since the last call; for one reader."""
-        changes, self._changes = self._changes, {}
-        return list(changes)
+    def take_changes(self, most: int | None = None) -> list[int]:
+        """Slots that were entered or freed since they were last returned, all or up to `most`; for one reader."""
+        if most is None or len(self._changes) <= most:
+            changes, self._changes = self._changes, {}
+            return list(changes)
+        first = list(islice(self._changes, most))
+        for slot in first:
+            del self._changes[slot]
+        return first
+
+    @property
+    def changes(self) -> int:
+        """Number of slots that `take_changes` would return."""
+        return len(self._changes)
 
     def enter(self, job: RunningJob, pods: Iterable[RunningPod]) -> None:
         """Add a job that has no slots, with all of its pods, at least one."""

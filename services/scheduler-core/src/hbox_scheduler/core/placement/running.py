@@ -81,6 +81,7 @@ class RunningJobs:
                 self._pods_of.setdefault(booking.job, {})[pod] = None
         for job in changed_jobs:
             self._renew(job)
+        self._gangs.placed.advance(limit)
         # A model may have got the first column of more than there was room for.
         return bool(self._pending) or self._size != len(self._columns.allocatable)
 
