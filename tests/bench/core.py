@@ -267,8 +267,12 @@ def start(rules: Rules) -> None:
 
 
 def pod(rules: Rules) -> None:
-    """One pod at a time, while another one ends."""
+    """One pod at a time, while another one ends. Pods before it: when as many pods again have been seen, the policy scores all nodes anew, by what pods ask
+    for."""
     world = World(rules.conf)
+    world.simulation.submit([world.new("before") for _ in range(400)])
+    world.settle()
+    world.turns.take()
     times = []
     for _ in range(200):
         world.simulation.now += 0.02
