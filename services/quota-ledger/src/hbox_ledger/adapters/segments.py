@@ -1,8 +1,9 @@
 """Sealed segments in the database: `segments` has their ranges and hashes, `segment_contents` their compressed rows.
 
 Sealing takes three steps, and a process that dies between two of them continues at its next start. `draft` reads and compresses the next segment on a
-connection of its own, concurrently with the writer. `add` writes both rows in one transaction with the `SEALED` record. `trim` deletes the sealed rows from `audit` and
-`transfers` in slices. Until then rows are in both places. The last record and the last transfer are never sealed: the next ones continue from their numbers.
+connection of its own, concurrently with the writer. `add` writes both rows in one transaction with the `SEALED` record. `trim` deletes the sealed rows from
+`audit` and `transfers` in slices. Until then rows are in both places. The last record and the last transfer are never sealed: the next ones continue from
+their numbers.
 """
 
 from collections.abc import Iterator
