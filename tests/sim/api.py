@@ -219,7 +219,7 @@ class SimApi:
                         await woken.wait()
                 except TimeoutError:
                     pass
-            if query.bookmarks and knows is None and not subscription.ended:
+            if query.bookmarks and knows is None and not (subscription.ended or subscription.events):
                 yield [bookmark(resource, self.store.revision)]
         finally:
             self.store.unsubscribe(resource.storage, subscription)
