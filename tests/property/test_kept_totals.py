@@ -63,7 +63,7 @@ def do(columns: Columns, what: str, subject: object) -> None:
         case "clear", str() as name if NodeName(name) in row_of:
             columns.clear_usage(row_of[NodeName(name)])
         case "another resource", int() as number:
-            columns.keep(f"example.com/{number}")
+            columns.column(f"example.com/{number}")
         case "many nodes", None:
             for number in range(70):
                 columns.put_node(node(f"more-{number}", cards=1))
