@@ -14,12 +14,12 @@ from sqlalchemy import Connection, create_engine, func, insert, inspect, select,
 from hbox_common.errors import Bug, Conflict, InvalidRequest, Unavailable
 from hbox_common.events import BindDecided, BindOutcome, ClaimsChanged, PlanAnswer, PlansAnswered
 from hbox_common.model import DEFAULT_QUEUE, Epoch, NodeName, PodPhase, PodUid, Queue, QueueName
+from hbox_common.pace import LEAST, MOST
 from hbox_common.store.reach import REACH
 from hbox_common.store.schema import migrate, newest
 from hbox_ledger.adapters import load
 from hbox_ledger.adapters import tables as t
 from hbox_ledger.core.chain import GENESIS, Record, chained
-from hbox_ledger.pace import LEAST, MOST
 from hbox_ledger.relay import Outgoing
 
 from .conftest import Kit, Running

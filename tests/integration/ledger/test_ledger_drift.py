@@ -7,9 +7,9 @@ import pytest
 
 from hbox_common.events import BindOutcome, PodRead, PodStanding
 from hbox_common.model import NodeName, PodPhase, PodUid
+from hbox_common.pace import LEAST
 from hbox_ledger import metrics
 from hbox_ledger.core.drift import REPORTED_WITHIN_S
-from hbox_ledger.pace import LEAST
 
 from .conftest import Kit, Running
 

@@ -491,3 +491,67 @@ def test_a_job_that_is_told_twice_before_its_turn_has_one_turn(scheduler: Schedu
     scheduler.on_jobs([replace(one, revision=3), job("b")])
     plans = scheduler.cycle(0.0).plans
     assert sorted(plan.job for plan in plans) == ["a", "b"]
+
+
+def test_pages_of_claims_and_their_snapshot_are_as_the_snapshot_alone() -> None:
+    paged, whole = started(), started()
+    paged.on_jobs([job("a", cards=1), job("b", cards=1)])
+    whole.on_jobs([job("a", cards=1), job("b", cards=1)])
+    plans = paged.cycle(0.0).plans
+    whole.cycle(0.0)
+    claims = [*claims_of(plans[0]), *claims_of(plans[1], ClaimState.VOID)]
+    for claim in claims:
+        paged.on_claims_page(epoch=Epoch(2), index=Index(20), claims=[claim], now=0.0)
+    for one in (paged, whole):
+        one.on_claims_snapshot(epoch=Epoch(2), index=Index(20), frozen=False, claims=claims, now=0.0)
+        assert (one.epoch, one.index) == (2, 20)
+        assert one.reports.is_claimed(plans[0].placements[0].pod_uid)
+        assert not one.reports.is_claimed(plans[1].placements[0].pod_uid)
+        assert planned(one).job == "b"
+
+
+def test_claims_of_pages_that_broke_off_end_with_the_next_snapshot(scheduler: Scheduler) -> None:
+    scheduler.on_jobs([job("a", cards=1)])
+    [claim] = claims_of(planned(scheduler))
+    scheduler.on_claims_page(epoch=Epoch(1), index=Index(12), claims=[claim], now=0.0)
+    assert (scheduler.index, scheduler.reports.is_claimed(claim.pod_uid)) == (10, True)
+    scheduler.on_claims_snapshot(epoch=Epoch(1), index=Index(13), frozen=False, claims=(), now=0.0)
+    assert not scheduler.reports.is_claimed(claim.pod_uid)
+
+
+def test_a_page_of_an_older_snapshot_is_ignored(scheduler: Scheduler) -> None:
+    scheduler.on_jobs([job("a", cards=1)])
+    [claim] = claims_of(planned(scheduler))
+    scheduler.on_claims_page(epoch=Epoch(1), index=Index(9), claims=[claim], now=0.0)
+    scheduler.on_claims_page(epoch=Epoch(0), index=Index(99), claims=[claim], now=0.0)
+    assert not scheduler.reports.is_claimed(claim.pod_uid)
+
+
+def test_a_claim_that_a_page_booked_is_not_booked_again_by_its_snapshot(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler.on_jobs([job("a", cards=1), job("b", cards=1)])
+    claims = [claim for plan in scheduler.cycle(0.0).plans for claim in claims_of(plan)]
+    for claim in claims:
+        scheduler.on_claims_page(epoch=Epoch(2), index=Index(20), claims=[claim], now=0.0)
+    scheduler.on_claims_snapshot(epoch=Epoch(2), index=Index(20), frozen=False, claims=claims, now=0.0)
+    put: list[object] = []
+    monkeypatch.setattr(scheduler.bookings, "put", put.append)
+    scheduler.on_claims_snapshot(epoch=Epoch(2), index=Index(20), frozen=False, claims=claims, now=0.0)
+    assert put == []
+
+
+def test_a_job_of_a_page_that_its_snapshot_does_not_name_is_removed(scheduler: Scheduler) -> None:
+    mark = scheduler.mark()
+    scheduler.on_jobs_page([job("gone", cards=4), job("stays", cards=4)], since=mark)
+    scheduler.on_jobs([job("new", cards=4)])
+    scheduler.on_jobs_page([job("new", cards=4)], since=mark)
+    scheduler.on_jobs_snapshot([job("stays", cards=4)], since=mark)
+    assert [scheduler.reports.entry(JobId(name)) is not None for name in ("gone", "stays", "new")] == [False, True, True]
+
+
+def test_a_withdrawn_job_does_not_return_with_a_page(scheduler: Scheduler) -> None:
+    mark = scheduler.mark()
+    scheduler.on_withdrawn([JobId("a")], [6])
+    scheduler.on_jobs_page([job("a", cards=1, revision=5)], since=mark)
+    assert scheduler.reports.entry(JobId("a")) is None

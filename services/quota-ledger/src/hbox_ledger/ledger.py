@@ -57,6 +57,7 @@ from hbox_common.model import (
     models_on,
 )
 from hbox_common.model.bounds import sanitized
+from hbox_common.pace import Pace
 from hbox_common.store import Batch, Letter, Store
 from hbox_common.telemetry import recording
 
@@ -80,7 +81,6 @@ from .core.segments import sealed_record
 from .core.step import Step
 from .kubelets import Kubelets
 from .messages import messages_of
-from .pace import Pace
 from .queuemetrics import QueueMetrics
 from .relay import WINDOW, Outgoing, Relay, message_id
 from .traces import record_turn

@@ -183,6 +183,7 @@ class SchedulerService:
         self._measured: tuple[float, int] = (float("-inf"), -1)  #: when fragmentation was, and at which change of nodes
         self._previewed: tuple[float, DefragmentationAnswer] | None = None
         self._wake = asyncio.Event()
+        self._memory = LongLived()
         self._guard = Guard(lambda: self.scheduler.columns.states)
         self._feeds = Feeds(
             self.scheduler,
@@ -191,6 +192,7 @@ class SchedulerService:
             guard=self._guard,
             quarantine=self._quarantine,
             changed=self._wake.set,
+            grown=lambda: self._memory.holds(self.scheduler.reports.size),
             shards=self._shards,
             shard=self._shard,
         )
@@ -303,7 +305,6 @@ class SchedulerService:
         """The first change at once, what follows within the window together."""
         wake_at: float | None = None
         calm = False
-        memory = LongLived()
         while True:
             await self._wait(wake_at)
             if not self._feeds.ready:
@@ -312,10 +313,14 @@ class SchedulerService:
             if not calm:
                 calm_collector()
                 calm = True
+                await asyncio.sleep(0)  # the collector has a turn of its own
             # After a start all claims have to be counted: in slices, between which messages are received.
             with self._guard():
                 while self.scheduler.advance():  # noqa: ASYNC110  # each call does a part of the work
                     await asyncio.sleep(0)
+            if self._feeds.booking:  # meanwhile claims are read again, and are known in part
+                wake_at = None
+                continue
             started = monotonic_s()
             began = wall_s()
             for one in self._quarantine.release(started):
@@ -327,7 +332,7 @@ class SchedulerService:
             metrics.CYCLE.observe(took_s)
             out.plans = [_traced(plan, began, wall_s()) for plan in out.plans]
             await self._sender.send(out)
-            between_cycles(self.scheduler, memory)
+            between_cycles(self.scheduler, self._memory)
             if out.repeated:
                 self._feeds.ask_jobs()
             wake_at = (
@@ -379,7 +384,7 @@ class SchedulerService:
             for kind, number in self._quarantine.counts().items():
                 metrics.QUARANTINED.labels(kind.value).set(number)
             metrics.UNANSWERED.set(len(scheduler.reports.outstanding()))
-            if feeds.state_read:
+            if feeds.ready:  # before, each measurement would count all running pods that have been read so far
                 self._measure()
             await asyncio.sleep(HEALTH_S)
 

@@ -209,9 +209,17 @@ class Bus:
         """Answer these endpoints in JSON as a NATS micro service, and list the requests answered with `serve` among them. Runs until cancelled."""
         await MicroServer(self._connection, self._directory, endpoints, version=version, about=about).run()
 
-    async def ask(self, request: Event, page: type[P], *, timeout_s: float = 10.0) -> list[P]:
-        """All pages of the answer. Raises Unavailable (at once if there is no responder), InvalidRequest if the responder rejects the request."""
-        return await rpc.ask(self._connection, request, page, timeout_s=timeout_s)
+    async def ask(
+        self,
+        request: Event,
+        page: type[P],
+        *,
+        timeout_s: float = 10.0,
+        on_page: Callable[[int, P], Awaitable[None]] | None = None,
+    ) -> list[P]:
+        """All pages of the answer. `on_page` is awaited for each page and its number when it arrives; number 0 again: an earlier answer broke off and is
+        void. Raises Unavailable (at once if there is no responder), InvalidRequest if the responder rejects the request."""
+        return await rpc.ask(self._connection, request, page, timeout_s=timeout_s, on_page=on_page)
 
     async def call(self, service: str, name: str, request: BaseModel, response: type[M], *, timeout_s: float = 10.0) -> M:
         """The answer of an endpoint that a service `offer`s, in JSON. Raises InvalidRequest if the service rejects the request, Unavailable (at once if there

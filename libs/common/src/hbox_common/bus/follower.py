@@ -10,13 +10,14 @@ checks whether the stream dropped undelivered messages, and then calls `on_misse
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NoReturn
 
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import Bug, HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import Event
+from hbox_common.pace import in_slices
 
 from . import metrics, sizes
 from .connection import Connection, Patience
@@ -197,14 +198,20 @@ class Follower:
         if not raws:
             return
         deliveries: list[tuple[Raw, Delivery]] = []
-        for raw in raws:
-            parts: list[str] = []
-            try:
-                deliveries.append((raw, deliver(raw, self._types, parts.append, writers_only=self._writers_only)))
-            except InvalidRequest as e:
-                parts.append(e.message)
-            for reason in parts:
-                await self._letters.bury(raw, reason)
+        unreadable: list[tuple[Raw, str]] = []
+
+        def decode(some: Iterable[Raw]) -> None:
+            for raw in some:
+                parts: list[str] = []
+                try:
+                    deliveries.append((raw, deliver(raw, self._types, parts.append, writers_only=self._writers_only)))
+                except InvalidRequest as e:
+                    parts.append(e.message)
+                unreadable.extend((raw, reason) for reason in parts)
+
+        await in_slices(raws, decode)
+        for raw, reason in unreadable:
+            await self._letters.bury(raw, reason)
         if deliveries:
             await self._hand_over(deliveries)
         self._seen = raws[-1].sequence

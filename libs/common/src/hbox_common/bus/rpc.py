@@ -7,7 +7,7 @@ counts: a leader that hangs is still subscribed, and in a queue group with its s
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from time import perf_counter_ns
 from typing import NoReturn, TypeVar
@@ -140,8 +140,16 @@ class Server:
         await self._connection.send(reply, headers={ERROR: kind, MESSAGE: sanitized(text), HINT: sanitized(hint)})
 
 
-async def ask(connection: Connection, request: Event, page: type[P], *, timeout_s: float) -> list[P]:
-    """All pages of the answer, in order. A partial answer is never returned.
+async def ask(
+    connection: Connection,
+    request: Event,
+    page: type[P],
+    *,
+    timeout_s: float,
+    on_page: Callable[[int, P], Awaitable[None]] | None = None,
+) -> list[P]:
+    """All pages of the answer, in order. A partial answer is never returned. `on_page` is awaited for each page and its number when it arrives; number 0
+    again: an earlier answer broke off and is void.
 
     All requests are reads, so that a repetition is safe. The client repeats the request if no answer begins within SILENCE_S (a server that dies loses the
     requests it holds; the wait doubles with each repetition), if the connection or a page was lost, and if the server is full.
@@ -156,7 +164,7 @@ async def ask(connection: Connection, request: Event, page: type[P], *, timeout_
             while True:
                 await connection.connected.wait()
                 try:
-                    pages = await _ask_once(connection, request, page, servers, silence_s)
+                    pages = await _ask_once(connection, request, page, servers, silence_s, on_page=on_page)
                 except (_Lost, _TooMany) as e:
                     lost = e
                     await asyncio.sleep(retry_s)
@@ -176,7 +184,15 @@ async def ask(connection: Connection, request: Event, page: type[P], *, timeout_
         ) from e
 
 
-async def _ask_once(connection: Connection, request: Event, page: type[P], servers: str, silence_s: float) -> list[P] | None:
+async def _ask_once(
+    connection: Connection,
+    request: Event,
+    page: type[P],
+    servers: str,
+    silence_s: float,
+    *,
+    on_page: Callable[[int, P], Awaitable[None]] | None,
+) -> list[P] | None:
     """None: no answer began for `silence_s`, or one broke off."""
     pages: list[P] = []
     came: asyncio.Queue[Msg | None] = asyncio.Queue()
@@ -203,6 +219,8 @@ async def _ask_once(connection: Connection, request: Event, page: type[P], serve
                 raise _Lost("the connection to the broker was lost before the answer was complete", hint="repeat the request")
             if _ended(message, pages, page, servers):
                 return pages
+            if on_page is not None:
+                await on_page(len(pages) - 1, pages[-1])
             await asyncio.sleep(0)  # pages that lie there already are got without a wait, and each takes milliseconds to read
     finally:
         unwatch()

@@ -2,13 +2,17 @@
 
 Claims: while a snapshot is requested, changes keep arriving that do not fit the old view. They are kept and applied after the snapshot, so that a busy ledger
 cannot keep a new scheduler from catching up. Jobs carry revisions and do not need this.
+
+At the start the pages of snapshots are processed when they arrive, later once the answer is complete; always in slices, so that the loop answers other messages
+in between. While the claims of a snapshot are being booked, nothing is planned and no later change is applied.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 from hbox_common.bus import Bus, Delivery, Start
@@ -42,6 +46,7 @@ from hbox_common.events import (
 )
 from hbox_common.model import (
     CardQuota,
+    Claim,
     ClassQuota,
     GroupState,
     Job,
@@ -54,6 +59,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.shards import ONE_SHARD, Shards
 from hbox_common.model.sharing import Shared
+from hbox_common.pace import in_slices
 
 from .. import metrics
 from ..core import Scheduler
@@ -64,6 +70,9 @@ log = logging.getLogger(__name__)
 #: Between two questions, when the answer was "not yet" or none at all.
 ASK_AGAIN_S = 0.25
 ASK_TIMEOUT_S = 10.0
+#: The same for everything, whose pages are processed while they arrive: 100,000 claims take some seconds, and a crowded machine several times as long. A server
+#: that is silent is asked again much earlier.
+READ_TIMEOUT_S = 60.0
 #: Between two requests while the ledger is frozen and has not published its opening: all claims of a large cluster cost it and the scheduler a tenth of a
 #: second.
 FROZEN_AGAIN_S = 2.0
@@ -76,8 +85,8 @@ HELD_AGAIN_S = 0.5
 
 
 class Feeds:
-    """Passes the inputs to `scheduler`, without those in `quarantine`, and calls `changed` after each change. All three states have to be read before it may
-    plan."""
+    """Passes the inputs to `scheduler`, without those in `quarantine`, and calls `changed` after each change, and `grown` after each slice of jobs and claims
+    that were read. All three states have to be read before it may plan."""
 
     def __init__(
         self,
@@ -88,15 +97,17 @@ class Feeds:
         guard: Guard,
         quarantine: Quarantine,
         changed: Callable[[], None],
+        grown: Callable[[], None] = lambda: None,
         shards: Shards = Shards.ONE,
         shard: str = ONE_SHARD,
     ) -> None:
         self._scheduler, self._bus, self._instance, self._changed = scheduler, bus, instance, changed
-        self._guard, self._quarantine = guard, quarantine
+        self._guard, self._quarantine, self._grown = guard, quarantine, grown
         self._withheld: dict[NodeName, dict[type[Event], Event]] = {}  #: latest events of nodes in quarantine
         self._shards, self._shard = shards, shard
         self._shared = Shared()
         self.state_read = self.jobs_read = self.claims_read = False
+        self._booking = False  #: claims of a snapshot that is not complete are booked
         self._ask_jobs, self._ask_claims, self._held = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._card_quotas: dict[str, tuple[CardQuota, ...]] = {}  #: by shard
         self._class_quotas: dict[str, tuple[ClassQuota, ...]] = {}  #: likewise
@@ -107,7 +118,12 @@ class Feeds:
 
     @property
     def ready(self) -> bool:
-        return self.state_read and self.jobs_read and self.claims_read
+        return self.state_read and self.jobs_read and self.claims_read and not self._booking
+
+    @property
+    def booking(self) -> bool:
+        """Whether a snapshot of claims is booked in part."""
+        return self._booking
 
     async def run(self) -> None:
         """Run until cancelled. Snapshots are requested only once the feed behind them is followed, so that no message is missed in between."""
@@ -194,9 +210,12 @@ class Feeds:
                 self._scheduler.on_rest(rest)
 
     async def _on_state(self, deliveries: Sequence[Delivery]) -> None:
-        with self._guard():
-            for delivery in deliveries:
-                self._on_state_event(delivery)
+        def work(some: Iterable[Delivery]) -> None:
+            with self._guard():
+                for delivery in some:
+                    self._on_state_event(delivery)
+
+        await in_slices(deliveries, work)
         metrics.NODES.set(len(self._scheduler.columns.row_of))
         self._changed()
 
@@ -305,6 +324,7 @@ class Feeds:
             await self._ask_jobs.wait()
             self._ask_jobs.clear()
             mark, began, placed = self._scheduler.mark(), monotonic_s(), self._scheduler.reports.moves_pods
+            record = partial(self._record_jobs, mark)
             try:
                 pages = await self._bus.ask(
                     JobsAsked(
@@ -314,7 +334,8 @@ class Feeds:
                         shard=self._shard if self._shards.several else "",
                     ),
                     JobsPage,
-                    timeout_s=ASK_TIMEOUT_S,
+                    timeout_s=READ_TIMEOUT_S,
+                    on_page=None if self.jobs_read else record,
                 )
             except (Unavailable, InvalidRequest) as e:
                 self._warn_once("jobs", e)
@@ -323,6 +344,9 @@ class Feeds:
                 self._ask_jobs.set()
                 await asyncio.sleep(ASK_AGAIN_S)
                 continue
+            if self.jobs_read:
+                for number, page in enumerate(pages):
+                    await record(number, page)
             with self._guard():
                 self._take_jobs(pages, mark)
             metrics.SNAPSHOTS.labels("jobs").inc()
@@ -332,6 +356,25 @@ class Feeds:
             if placed and not all(page.computed for page in pages):  # placed jobs are missing, and no message announces them
                 self._ask_jobs.set()
                 await asyncio.sleep(ASK_AGAIN_S + monotonic_s() - began)
+
+    async def _record_jobs(self, mark: int, _: int, page: JobsPage) -> None:
+        """Record the jobs of one page, in slices."""
+
+        def work(jobs: Iterable[Job]) -> None:
+            with self._guard():
+                self._scheduler.on_jobs_page(self._let_in(jobs), since=mark)
+            self._grown()
+
+        if not page.complete:
+            return
+        with self._guard():
+            if page.priority_classes is not None:
+                self._scheduler.on_priority_classes(page.priority_classes)
+            if page.namespaces is not None:
+                self._scheduler.on_namespaces(page.namespaces)
+            self._scheduler.on_neighbours(page.neighbours)
+        if page.shard == self._shard:
+            await in_slices(page.jobs, work)
 
     def _take_jobs(self, pages: Sequence[JobsPage], mark: int) -> None:
         for page in pages:
@@ -361,6 +404,8 @@ class Feeds:
         now = monotonic_s()
         for delivery in deliveries:
             match delivery.event:
+                case ClaimsChanged() as change if self._booking:
+                    self._early.append(change)
                 case ClaimsChanged(previous=previous, index=index, claims=claims) if index - previous != len(claims):
                     metrics.FALSE.inc()
                     log.error("changes of claims %d to %d are %d: dropped", previous, index, len(claims))
@@ -404,8 +449,15 @@ class Feeds:
             await self._ask_claims.wait()
             self._ask_claims.clear()
             before = len(self._early)
+            claims: list[Claim] = []
+            book = partial(self._book_claims, claims)
             try:
-                pages = await self._bus.ask(ClaimsAsked(asker=self._instance), ClaimsPage, timeout_s=ASK_TIMEOUT_S)
+                pages = await self._bus.ask(
+                    ClaimsAsked(asker=self._instance),
+                    ClaimsPage,
+                    timeout_s=READ_TIMEOUT_S,
+                    on_page=None if self.claims_read else book,
+                )
             except (Unavailable, InvalidRequest) as e:
                 self._warn_once("claims", e)
                 pages = []
@@ -413,8 +465,11 @@ class Feeds:
                 self._ask_claims.set()
                 await asyncio.sleep(ASK_AGAIN_S)
                 continue
+            if self.claims_read:
+                for number, page in enumerate(pages):
+                    await book(number, page)
             with self._guard():
-                self._take_claims(pages, before)
+                self._take_claims(pages, claims, before)
             self._changed()
             if pages[0].frozen:
                 try:
@@ -439,22 +494,40 @@ class Feeds:
                 self._held.clear()
                 self._changed()
 
-    def _take_claims(self, pages: Sequence[ClaimsPage], before: int) -> None:
-        """`before`: number of changes received before the snapshot was requested. A change among them that is newer than the snapshot is dropped: the ledger
-        does not have it."""
+    async def _book_claims(self, claims: list[Claim], number: int, page: ClaimsPage) -> None:
+        """Book the claims of one page, in slices, and append them to `claims`."""
+
+        def booked(some: Iterable[Claim]) -> Iterator[Claim]:
+            for claim in some:
+                claims.append(self._shared.claim(claim))
+                yield claims[-1]
+
+        def work(some: Iterable[Claim]) -> None:
+            with self._guard():
+                self._scheduler.on_claims_page(epoch=page.epoch, index=page.index, claims=booked(some), now=monotonic_s())
+            self._grown()
+
+        if not number:
+            claims.clear()
+        self._booking = True
+        await in_slices(page.claims, work)
+
+    def _take_claims(self, pages: Sequence[ClaimsPage], claims: Sequence[Claim], before: int) -> None:
+        """`claims`: of the pages, as they were booked. `before`: number of changes received before the snapshot was requested. A change among them that is
+        newer than the snapshot is dropped: the ledger does not have it."""
         now = monotonic_s()
         first = pages[0]
         self._scheduler.on_claims_snapshot(
             epoch=first.epoch,
             index=first.index,
             frozen=first.frozen,
-            claims=[self._shared.claim(claim) for page in pages for claim in page.claims],
+            claims=claims,
             nominations=[nomination for page in pages for nomination in page.nominations],
             now=now,
         )
         metrics.SNAPSHOTS.labels("claims").inc()
         self._warned.pop("claims", None)
-        self.claims_read = True
+        self.claims_read, self._booking = True, False
         early, self._early = self._early, deque(maxlen=self._early.maxlen)
         for number, change in enumerate(early):
             if self._apply(change, now):

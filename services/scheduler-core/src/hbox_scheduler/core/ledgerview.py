@@ -68,6 +68,12 @@ class LedgerView:
         self._clocks = (0.0, 0.0)  #: `now` and `wall` of the last cycle
         self._placed_before: dict[PodUid, tuple[Job, PodGroupTask]] = {}  #: empty once all claims are known
 
+    def on_claims_page(self, *, epoch: Epoch, index: Index, claims: Iterable[Claim], now: float) -> None:
+        """Book claims of a snapshot at `index` that is still arriving; `on_claims_snapshot` follows, with these objects among its claims. Until then nothing
+        may be planned, and no later change of claims may be applied: the view is partly as of `index`."""
+        if epoch > self.epoch or (epoch == self.epoch and index >= self.index):
+            self._claimed((claim for claim in claims if claim.state.live), index, now)
+
     def on_claims_snapshot(
         self,
         *,
@@ -78,14 +84,15 @@ class LedgerView:
         nominations: Sequence[HeldNomination] = (),
         now: float,
     ) -> None:
-        """Record all live claims and nominations at `index`. In a new epoch, proposals without a claim or nomination were never accepted and never will be."""
+        """Record all live claims and nominations at `index`. In a new epoch, proposals without a claim or nomination were never accepted and never will be.
+        Claims that were booked from its pages cost a look-up each."""
         if epoch < self.epoch or (epoch == self.epoch and index < self.index):
             return
         news = {claim.pod_uid: claim for claim in claims if claim.state.live}
         for uid, booking in list(self.bookings.all().items()):
             if booking.claim and uid not in news:
                 self._void(uid, now)
-        self._claimed(news.values(), index, now)
+        self._claimed((claim for claim in news.values() if not self._booked_from_page(claim)), index, now)
         restarted = epoch != self.epoch
         self.epoch, self.index, self.frozen = epoch, index, frozen
         named = {nomination.plan.id for nomination in nominations}
@@ -238,6 +245,11 @@ class LedgerView:
         if given:
             self._preemptor.cards_given(given)
             self._successions.cards_given(given)
+
+    def _booked_from_page(self, claim: Claim) -> bool:
+        """Whether this very claim is booked, and no plan waits for it."""
+        booking = self.bookings.get(claim.pod_uid)
+        return booking is not None and booking.held is claim and self._flights.get(claim.plan) is None
 
     def _restart(self, now: float, nominated: Set[PlanId]) -> None:
         """Start a new epoch: plan again all proposals of the old epoch that have no claim and are not among the `nominated`. Indexes of the old epoch are

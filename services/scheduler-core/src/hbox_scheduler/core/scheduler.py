@@ -384,18 +384,31 @@ class Scheduler(LedgerView):
         """Record the current state of jobs. A revision that is not higher than the known one is ignored."""
         self._queue.touched += 1
         for job in jobs:
+            self._record(job)
+
+    def on_jobs_page(self, jobs: Iterable[Job], *, since: int) -> None:
+        """Record jobs of a snapshot that is still arriving; `on_jobs_snapshot` follows with the same mark `since`. Jobs that it does not name are removed by
+        it: an answer that broke off names jobs that may be gone."""
+        for job in jobs:
             known = self._queue.entries.get(job.id)
-            if known is not None and job.revision <= known.job.revision:
-                known.touched = self._queue.touched
-                continue
-            if known is None and not self._queue.is_withdrawn(job):
-                self._add(job)
-                self._successions.job(job)
-            elif known is not None:
-                self._queue.update(known, job)
-                self._placer.revised(job.id)
-                self._verdicts.republish(job.id)
-                self._successions.job(job)
+            touched = since if known is None else known.touched
+            self._record(job)
+            if (entry := self._queue.entries.get(job.id)) is not None:
+                entry.touched = touched
+
+    def _record(self, job: Job) -> None:
+        known = self._queue.entries.get(job.id)
+        if known is not None and job.revision <= known.job.revision:
+            known.touched = self._queue.touched
+            return
+        if known is None and not self._queue.is_withdrawn(job):
+            self._add(job)
+            self._successions.job(job)
+        elif known is not None:
+            self._queue.update(known, job)
+            self._placer.revised(job.id)
+            self._verdicts.republish(job.id)
+            self._successions.job(job)
 
     def on_groups(self, groups: Iterable[GroupState]) -> None:
         """Record the current state of PodGroups with minimum resources. Call it before `on_jobs` for their jobs."""

@@ -62,7 +62,20 @@ CHANGED = frozenset(
 
 #: Consequences of the record's own decisions are not passed on; `workload` has read what they contain about pods. How pods from before the record would come
 #: back if they moved is unknown: so their requests (`on_placed`) are not passed on either, and they stay.
-OWN = frozenset({"on_withdrawn", "on_claims", "on_answers", "on_stayed", "on_placed", "refuse", "unpublished"})
+#: Pages of snapshots are left out, since the snapshots contain them.
+OWN = frozenset(
+    {
+        "on_withdrawn",
+        "on_claims",
+        "on_claims_page",
+        "on_jobs_page",
+        "on_answers",
+        "on_stayed",
+        "on_placed",
+        "refuse",
+        "unpublished",
+    }
+)
 
 #: Facts about the cluster, which no decision changes: passed on as they were recorded.
 OUTSIDE = frozenset(INPUTS) - CHANGED - OWN

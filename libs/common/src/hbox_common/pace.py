@@ -1,10 +1,11 @@
-"""Sizes the slices of long work, so that a turn holds the lock for tens of milliseconds, also on a slow or crowded machine.
+"""Sizes the slices of long work, so that a turn of the event loop lasts tens of milliseconds, also on a slow or crowded machine.
 
-The decisions of a slice are cut by the clock; committing them takes about as long again, and cannot be cut. If a turn still took too long (a remote database,
+The items of a slice are cut by the clock; committing them takes about as long again, and cannot be cut. If a turn still took too long (a remote database,
 a busy disk), the next slices have fewer items, but at least LEAST: smaller ones would not make a commit's fixed cost smaller.
 """
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Generic, TypeVar
@@ -50,3 +51,16 @@ class Pace:
         yield Slice(items, first, self._most, begin + DECIDE_S)
         took_s = monotonic_s() - begin
         self._most = max(LEAST, self._most // 2) if took_s > HOLD_S else min(MOST, self._most * 2)
+
+
+async def in_slices(items: Sequence[T], work: Callable[[Iterable[T]], None]) -> None:
+    """Call `work` with one slice of `items` after the other, each in a turn of the event loop of its own: other tasks run in between. `work` iterates the
+    slice, which ends by the clock; if it takes no item, the rest is left out."""
+    pace, first = Pace(), 0
+    while first < len(items):
+        with pace.slice(items, first) as part:
+            work(part)
+        if not part.taken:
+            return
+        first += len(part.taken)
+        await asyncio.sleep(0)

@@ -1,9 +1,12 @@
 """How much of a long work is done in one turn."""
 
+import asyncio
+from itertools import pairwise
+
 import pytest
 
-from hbox_ledger import pace
-from hbox_ledger.pace import DECIDE_S, HOLD_S, LEAST, MOST, Pace
+from hbox_common import pace
+from hbox_common.pace import DECIDE_S, HOLD_S, LEAST, MOST, Pace, in_slices
 
 
 class Clock:
@@ -58,3 +61,28 @@ def test_a_slow_commit_makes_slices_small_but_not_smaller_than_what_it_costs_any
 
 def test_items_that_take_long_each_are_taken_nevertheless(clock: Clock) -> None:
     assert run(clock, range(2 * LEAST), each_s=DECIDE_S) == [LEAST, LEAST]
+
+
+async def test_work_in_slices_lets_other_tasks_run_in_between() -> None:
+    done: list[int] = []
+    seen: list[int] = []
+
+    async def watch() -> None:
+        while len(done) < 10 * MOST:
+            seen.append(len(done))
+            await asyncio.sleep(0)
+
+    watching = asyncio.ensure_future(watch())
+    await asyncio.sleep(0)
+    await in_slices(range(10 * MOST), done.extend)
+    await watching
+    assert done == [*range(10 * MOST)]
+    assert len(set(seen)) >= 10
+    assert max(later - earlier for earlier, later in pairwise(seen)) <= MOST
+
+
+async def test_work_that_takes_no_item_ends() -> None:
+    calls: list[object] = []
+    async with asyncio.timeout(5.0):
+        await in_slices([1, 2, 3], calls.append)
+    assert len(calls) == 1
