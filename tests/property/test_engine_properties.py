@@ -279,14 +279,16 @@ def test_a_search_that_is_discarded_leaves_no_trace(world: World, data: st.DataO
     evictable = EvictablePods(session)
     legal = session.reclaimable if data.draw(st.booleans()) else session.preemptable
     statement = session.statement()
-    eligible = np.array([member.gang is not gang for member in evictable.members], dtype=np.bool_)
+    eligible = evictable.in_place.copy()
+    eligible[evictable.positions(gang)] = False
+    before = evictable.in_place.copy()
     search = Search(session, statement, gang, evictable, eligible=eligible, legal=legal, reason="Tried")
     for member in gang.members:
         if member.status is Status.PENDING:
             search.serve(member)
     search.discard()
     assert _state(session, world) == state
-    assert evictable.in_place.all()
+    assert (evictable.in_place == before).all()
 
 
 def _state(session: Session, world: World) -> object:

@@ -176,7 +176,7 @@ class Cell:
         for i in range(NODES):
             self.columns.put_node(node(f"n{i}", cards=CARDS, cpu=64))
         for name in (GPU, CPU, MEMORY):
-            self.columns.keep(name)
+            self.columns.column(name)
         self.tasks = Tasks(self.columns)
         self.bookings = Bookings(self.columns)
         groups = Groups(self.columns)

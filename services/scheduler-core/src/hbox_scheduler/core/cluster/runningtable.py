@@ -125,7 +125,7 @@ class RunningTable:
         self.claimed: Bools = np.zeros(_SLOTS, dtype=np.bool_)  #: bound or running, not only proposed
         self.preemptable: Bools = np.zeros(_SLOTS, dtype=np.bool_)  #: of the pod
         self.offline: Bools = np.zeros(_SLOTS, dtype=np.bool_)  #: whether the job is offline work (`Gang.offline`)
-        self.lone: Bools = np.zeros(_SLOTS, dtype=np.bool_)  #: the only pod of a plain job: the slot says all that orders need
+        self.lone: Bools = np.zeros(_SLOTS, dtype=np.bool_)  #: the only pod of a plain job: the slot has all that orders need
         self.checkpointed: Bools = np.zeros(_SLOTS, dtype=np.bool_)  #: has one of `CHECKPOINT_ANNOTATIONS`
         self.uids: list[PodUid] = []  #: by slot; stale for free slots, as the lists below
         self.jobs: list[JobId] = []
