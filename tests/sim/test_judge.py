@@ -211,7 +211,7 @@ def test_a_queue_over_its_limit(history: History) -> None:
         assert history.broken == ({"queue"} if card else set())
 
 
-def test_a_pod_waits_beside_free_cards(history: History) -> None:
+def test_a_pod_waits_while_cards_are_free(history: History) -> None:
     history.pod("a")
     assert "waits" not in history.at_end()
     assert "waits" in history.at_end(later_s=LATE_S + 1)
@@ -224,7 +224,7 @@ def test_a_pod_may_wait_for_its_queues_limit_and_for_a_gang(history: History) ->
     assert "waits" not in history.at_end(later_s=LATE_S + 1)
 
 
-def test_a_gang_waits_beside_places_for_all_of_it(history: History) -> None:
+def test_a_gang_waits_while_all_of_it_has_room(history: History) -> None:
     history.gang("g", 3)
     for i in range(3):
         history.pod(f"g-{i}", gang="g", cards=2 if i < 0 else 1)

@@ -1,7 +1,8 @@
 """Equal parts of kept objects as one object.
 
 A decoded message has its own copy of every name, request and slice. Services that keep a hundred thousand claims, pods or jobs keep a few hundred different
-requests, and each name of a node or queue many times. Nobody changes these parts: the classes are frozen, and their mappings are only read.
+requests, and each name of a node or queue many times. These parts are never changed: the classes are frozen, and
+their mappings are only read.
 """
 
 from collections.abc import Hashable, Mapping

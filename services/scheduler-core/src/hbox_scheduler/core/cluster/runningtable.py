@@ -305,7 +305,5 @@ class RunningTable:
             self.amounts[code, column] = units
 
 
-_ARRAYS = (
-    *("used", "row", "queue", "pool", "task", "priority", "min_member", "cards", "created_at", "started_at"),
-    *("protected_until", "claimed", "preemptable", "offline", "lone", "checkpointed"),
-)
+#: Attributes that are arrays by slot.
+_ARRAYS = tuple(name for name, value in vars(RunningTable(0)).items() if isinstance(value, np.ndarray) and name != "amounts")
