@@ -543,9 +543,8 @@ def test_a_claim_that_a_page_booked_is_not_booked_again_by_its_snapshot(
 
 def test_a_job_of_a_page_that_its_snapshot_does_not_name_is_removed(scheduler: Scheduler) -> None:
     mark = scheduler.mark()
-    scheduler.on_jobs_page([job("gone", cards=4), job("stays", cards=4)], since=mark)
     scheduler.on_jobs([job("new", cards=4)])
-    scheduler.on_jobs_page([job("new", cards=4)], since=mark)
+    scheduler.on_jobs_page([job("gone", cards=4), job("stays", cards=4), job("new", cards=4)], since=mark)
     scheduler.on_jobs_snapshot([job("stays", cards=4)], since=mark)
     assert [scheduler.reports.entry(JobId(name)) is not None for name in ("gone", "stays", "new")] == [False, True, True]
 
