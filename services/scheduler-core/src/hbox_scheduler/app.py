@@ -180,6 +180,7 @@ class SchedulerService:
         )
         for state in set(JobState) - {JobState.SETTLED}:
             metrics.OLDEST.labels(state.value).set_function(partial(self._oldest_s, state))
+        self._planned = False  #: whether there was a cycle
         self._measured: tuple[float, int] = (float("-inf"), -1)  #: when fragmentation was, and at which change of nodes
         self._previewed: tuple[float, DefragmentationAnswer] | None = None
         self._wake = asyncio.Event()
@@ -327,6 +328,7 @@ class SchedulerService:
                 self._feeds.come_back(one)
             with self._guard(CYCLE_S):
                 out = self.scheduler.cycle(started, began)
+            self._planned = True
             out.verdicts += self._quarantine.verdicts()
             took_s = monotonic_s() - started
             metrics.CYCLE.observe(took_s)
@@ -384,7 +386,7 @@ class SchedulerService:
             for kind, number in self._quarantine.counts().items():
                 metrics.QUARANTINED.labels(kind.value).set(number)
             metrics.UNANSWERED.set(len(scheduler.reports.outstanding()))
-            if feeds.ready:  # before, each measurement would count all running pods that have been read so far
+            if self._planned:  # before, a measurement would count all running pods in one turn
                 self._measure()
             await asyncio.sleep(HEALTH_S)
 
