@@ -25,4 +25,4 @@ def promtool(*words: str | Path, given: bytes = b"") -> subprocess.CompletedProc
     found = binary()
     if found is None:
         pytest.skip(MAKE)
-    return subprocess.run([found, *words], input=given, capture_output=True, timeout=300, check=False)
+    return subprocess.run([found, *words], input=given, capture_output=True, timeout=900, check=False)
