@@ -76,7 +76,7 @@ class Settings(BaseSettings):
         100.0,
         ge=10,
         le=60_000,
-        description="Milliseconds of a turn of the event loop above which the service logs the functions that ran in it.",
+        description="Milliseconds of processor time of a turn of the event loop above which the service logs the functions that ran in it.",
     )
     profile: str | None = Field(
         None, description="Existing folder for a CPU profile of the main thread, which the service writes when it stops."

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 BEAT_S = 0.02
 #: A turn counts in the metric for one to two windows: longer than the interval of scrapes, however many clients scrape.
 WINDOW_S = 60.0
+#: A turn that waits for a processor or a disk is logged from this multiple of the limit, as the alert HBoxLoopBlocked counts it.
+WALL_FACTOR = 10.0
 #: Minimum seconds between two log lines; the later line counts the turns since the earlier one.
 LOG_EVERY_S = 10.0
 #: Innermost functions of HBox that a log line names.
@@ -59,7 +61,8 @@ class Window:
 
 
 class LoopTurns:
-    """Measures the turns of the running loop for as long as the context lasts. `limit_s`: turns that last longer are logged. `stage`: what the service is
+    """Measures the turns of the running loop for as long as the context lasts. `limit_s`: turns that take more processor time, or
+    WALL_FACTOR times as long by the wall clock, are logged. `stage`: what the service is
     doing, for the log."""
 
     def __init__(self, service: str, *, limit_s: float, stage: Callable[[], str] = lambda: "") -> None:
@@ -93,7 +96,7 @@ class LoopTurns:
     def _beat(self) -> None:
         now, used = monotonic_s(), thread_s()
         wall_s, processor_s = now - self._at, used - self._used
-        if wall_s > self._limit_s + BEAT_S:
+        if processor_s > self._limit_s or wall_s > WALL_FACTOR * self._limit_s + BEAT_S:
             self._report(wall_s, processor_s, now)
         self._wall.put(wall_s, now)
         self._processor.put(processor_s, now)
@@ -106,7 +109,7 @@ class LoopTurns:
             self._unlogged += 1
             return
         beat, functions = self._seen
-        log.warning(
+        log.info(
             "a turn of %s took %.0f ms, %.0f ms of them on a processor: %s",
             self._service,
             1000 * wall_s,
