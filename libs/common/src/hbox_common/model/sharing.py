@@ -43,14 +43,28 @@ class Shared:
 
     def claim(self, claim: Claim) -> Claim:
         """An equal claim of shared parts."""
-        return replace(
-            claim,
-            namespace=self.part(claim.namespace),
-            queue=self.part(claim.queue),
-            node=self.part(claim.node),
-            requests=self.mapping(claim.requests),
-            slices=tuple(map(self.part, claim.slices)),
-            models=self.mapping(claim.models),
+        part = self.part
+        return Claim(  # not `replace`, which takes twice as long in all
+            claim.id,
+            claim.pod_uid,
+            part(claim.namespace),
+            claim.pod,
+            claim.job,
+            claim.plan,
+            part(claim.queue),
+            claim.priority,
+            part(claim.node),
+            self.mapping(claim.requests),
+            tuple(map(part, claim.slices)),
+            claim.state,
+            claim.reason,
+            claim.min_member,
+            claim.preemptable,
+            claim.created_at,
+            claim.claimed_at,
+            claim.protected_until,
+            self.mapping(claim.models),
+            part(claim.pool),
         )
 
     def pod(self, pod: PodFact) -> PodFact:

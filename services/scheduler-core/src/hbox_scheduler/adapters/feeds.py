@@ -434,12 +434,19 @@ class Feeds:
             epoch=change.epoch,
             previous=change.previous,
             index=change.index,
-            claims=tuple(map(self._shared.claim, change.claims)),
+            claims=tuple(map(self._kept, change.claims)),
             nominations=change.nominations,
             ended=change.ended,
             leaving=change.leaving,
             now=now,
         )
+
+    def _kept(self, claim: Claim) -> Claim:
+        """The equal claim that is booked, or else one of shared parts: most claims are read again unchanged."""
+        booking = self._scheduler.bookings.get(claim.pod_uid)
+        if booking is not None and booking.held == claim:
+            return booking.held
+        return self._shared.claim(claim)
 
     async def _claims_lost(self) -> None:
         self._ask_claims.set()
@@ -499,7 +506,7 @@ class Feeds:
 
         def booked(some: Iterable[Claim]) -> Iterator[Claim]:
             for claim in some:
-                claims.append(self._shared.claim(claim))
+                claims.append(self._kept(claim))
                 yield claims[-1]
 
         def work(some: Iterable[Claim]) -> None:

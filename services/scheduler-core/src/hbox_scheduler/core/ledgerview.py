@@ -85,14 +85,14 @@ class LedgerView:
         now: float,
     ) -> None:
         """Record all live claims and nominations at `index`. In a new epoch, proposals without a claim or nomination were never accepted and never will be.
-        Claims that were booked from its pages cost a look-up each."""
+        Claims that are booked already, as this object, cost a look-up each."""
         if epoch < self.epoch or (epoch == self.epoch and index < self.index):
             return
         news = {claim.pod_uid: claim for claim in claims if claim.state.live}
         for uid, booking in list(self.bookings.all().items()):
             if booking.claim and uid not in news:
                 self._void(uid, now)
-        self._claimed((claim for claim in news.values() if not self._booked_from_page(claim)), index, now)
+        self._claimed(news.values(), index, now)
         restarted = epoch != self.epoch
         self.epoch, self.index, self.frozen = epoch, index, frozen
         named = {nomination.plan.id for nomination in nominations}
@@ -230,7 +230,10 @@ class LedgerView:
         """Replace bookings with the ledger's claims. Plans are atomic, so one claim of a plan proves that the ledger accepted the plan."""
         given: set[NodeName] = set()
         for claim in claims:
-            self.bookings.put(Booking.of(claim, self.bookings.get(claim.pod_uid)))
+            before = self.bookings.get(claim.pod_uid)
+            if before is not None and before.held is claim and self._flights.get(claim.plan) is None:
+                continue  # of a page of this snapshot, or read once more
+            self.bookings.put(Booking.of(claim, before))
             entry = self._queue.entries.get(claim.job)
             if entry is not None and claim.state is ClaimState.POSTED:
                 entry.refusals = 0
@@ -245,11 +248,6 @@ class LedgerView:
         if given:
             self._preemptor.cards_given(given)
             self._successions.cards_given(given)
-
-    def _booked_from_page(self, claim: Claim) -> bool:
-        """Whether this very claim is booked, and no plan waits for it."""
-        booking = self.bookings.get(claim.pod_uid)
-        return booking is not None and booking.held is claim and self._flights.get(claim.plan) is None
 
     def _restart(self, now: float, nominated: Set[PlanId]) -> None:
         """Start a new epoch: plan again all proposals of the old epoch that have no claim and are not among the `nominated`. Indexes of the old epoch are
