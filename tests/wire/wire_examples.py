@@ -533,7 +533,7 @@ EXAMPLES: tuple[Event, ...] = (
     EpochSaid(epoch=Epoch(7)),
     JobsAsked(
         asker="quota-ledger", jobs=False, pods=True, verdicts=True, ended=True, terms=True, demand=True, gatekeeper=SchedulerId("s1"), placed=True,
-        held=True, shard="lab", waits=True,
+        held=True, shard="lab", waits=True, complete=True, computed=True,
     ),
     JobsPage(
         complete=True,

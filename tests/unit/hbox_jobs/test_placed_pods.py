@@ -73,6 +73,22 @@ def test_who_holds_cards_and_is_being_deleted_is_told_with_when_it_was_to_end() 
         assert told == ([LeavingPod("ml", "leaves", NodeName("n1"), 1, 60.0, ("example.com/keep",))] if asks else [])
 
 
+def test_answer_that_would_be_discarded_has_no_pods() -> None:
+    jobs = Jobs()
+    jobs.pod(pod("runs", shape=CARD, node="n1", status="Running"), 0.0)
+    stale, fresh = Freshness("1", 600.0, "the watch is silent"), Freshness("1", 0.0)
+
+    def answer(seen: Freshness, **asks: bool) -> tuple[int, bool, bool]:
+        found = list(pages(JobsAsked(asker="s", pods=True, **asks), jobs, seen, synced=True))
+        return sum(len(page.pods) for page in found), found[0].complete, found[0].computed
+
+    assert stale.old
+    assert answer(stale) == (1, False, False)
+    assert answer(stale, complete=True) == (0, False, False)
+    assert answer(fresh, complete=True) == (1, True, False)
+    assert answer(fresh, complete=True, computed=True) == (0, True, False)
+
+
 def test_they_are_told_to_who_asks_for_them() -> None:
     jobs = Jobs()
     jobs.pod(pod("runs", shape=CARD, node="n1", status="Running"), 0.0)

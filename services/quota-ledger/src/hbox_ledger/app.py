@@ -337,6 +337,7 @@ class Shell:
                             jobs=False,
                             pods=True,
                             ended=True,
+                            complete=True,
                             terms=terms,
                             demand=terms and self._ledger.state.demand is not None,
                         ),

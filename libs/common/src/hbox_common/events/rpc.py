@@ -140,7 +140,8 @@ class JobsAsked(Event):
     """Requests all jobs with a live pod, and all pods on nodes. `pods` and `verdicts` only on request; `ended`: also recently ended pods; `terms`: of jobs with
     pods to place, only their entitlements, or (`demand`) these and their demand. `gatekeeper`: the requesting scheduler; from the answer on only this scheduler
     admits PodGroups. `placed`: also the requests of pods on nodes. `held`: also jobs held back because their namespace has too many pending ones: for display,
-    not for scheduling. `waits`: also their waiting by code. `shard`: only jobs and PodGroups of this shard; empty = all."""
+    not for scheduling. `waits`: also their waiting by code. `shard`: only jobs and PodGroups of this shard; empty = all. `complete`, `computed`: if the
+    pages would not be complete or computed, the answer is one empty page, since a list of all pods that the requester discards costs seconds."""
 
     about: ClassVar = About(
         "hbox.v1.rpc.jobs.list", None, ("scheduler-core", "quota-ledger", "cli", "console"), ("job-controller",)
@@ -157,6 +158,8 @@ class JobsAsked(Event):
     held: bool = False
     shard: str = ""
     waits: bool = False
+    complete: bool = False
+    computed: bool = False
 
 
 @register

@@ -166,7 +166,9 @@ class Feed:
             self._ask_jobs.clear()
             began = monotonic_s()
             self._model.snapshot_requested()
-            asked = JobsAsked(asker=self._instance, jobs=True, pods=True, verdicts=True, held=True)
+            asked = JobsAsked(
+                asker=self._instance, jobs=True, pods=True, verdicts=True, held=True, complete=True, computed=True
+            )
             try:
                 pages = await self._bus.ask(asked, JobsPage, timeout_s=ASK_TIMEOUT_S)
             except (Unavailable, InvalidRequest) as e:

@@ -232,10 +232,8 @@ def pages(
     asked: JobsAsked, jobs: Jobs, seen: Freshness, *, synced: bool, without: Mapping[str, str] | None = None
 ) -> Iterator[JobsPage]:
     """The answer to `asked`: at least one page; the bus divides those that are too large. All data is read before the first page is returned. `seen`: freshness
-    of
-    the copy of pods; if it is stale, its pages are returned all the same, marked incomplete: they are useful for display but not for decisions. `without`:
-    shards
-    without a scheduler, with the message for their jobs.
+    of the copy of pods; if it is stale, its pages are returned all the same, marked incomplete: they are useful for display but not for decisions. A program
+    that can use only complete pages sets `JobsAsked.complete`. `without`: shards without a scheduler, with the message for their jobs.
     """
     page = partial(
         JobsPage,
@@ -245,6 +243,8 @@ def pages(
         why=seen.why[:MOST_WHY],
         computed=jobs.computed,
     )
+    if (asked.complete and (not synced or seen.old)) or (asked.computed and not jobs.computed):
+        return iter([page()])
     wanted: list[JobsPage] = []
     for shard in (asked.shard,) if asked.shard else jobs.routing.shards.names:
         if synced:

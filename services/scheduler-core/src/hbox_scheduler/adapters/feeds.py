@@ -331,6 +331,7 @@ class Feeds:
                         asker=self._instance,
                         gatekeeper=self._scheduler.id,
                         placed=placed,
+                        complete=True,
                         shard=self._shard if self._shards.several else "",
                     ),
                     JobsPage,
