@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hbox_common.model import CardRequest, Match, MatchOperator, NodeTerm, PodUid, PreferredTerm
+from hbox_common.model import CardRequest, CardSlice, Match, MatchOperator, NodeTerm, PodUid, PreferredTerm
 from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.framework.rowstates import RowStates
 from hbox_scheduler.core.framework.views import View
+from hbox_scheduler.core.plugins.fgd import Shape
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
@@ -78,6 +79,31 @@ def test_views_are_those_of_rows_looked_at(conf: Conf, nodes: int, labelled: boo
                 anew.refresh(scheduler.policy.version)
             assert np.array_equal(kept.capacity, anew.capacity)
             assert np.array_equal(kept.rank, anew.rank)
+            some = np.array(rng.sample(range(nodes), 2))
+            of_states = {name: parts.tolist() for name, parts in scheduler.views.terms(some, task)}
+            assert of_states == {name: parts.tolist() for name, parts in scheduler.policy.terms(scheduler.columns, some, task)}
+
+
+def test_scores_follow_all_nodes_although_every_state_is_known() -> None:
+    """76 of 80 cards are idle (`leastwaste.REPRICED`), and six of ten rooms are left, but four equal nodes with one pod each have one state."""
+    policy = policy_of(PolicyName.LEAST_WASTE, mix={Shape(1000, 8): 1.0, Shape(1000, 1): 60.0})
+    simulation = Simulation(policy, limits=Limits(outstanding=1 << 30))
+    simulation.put_nodes(node(f"n{i}", cards=8) for i in range(10))
+    scheduler = simulation.scheduler
+    task = scheduler.tasks.of(job("one", cards=1, cpu_milli=1000).tasks[0])
+    scheduler.views.of(task)
+    simulation.submit([job("first", cards=1, cpu_milli=1000)])
+    (plan,) = simulation.run()
+    first = scheduler.columns.row_of[plan.placements[0].node]
+    requests = plan.requests[plan.placements[0].requests]
+    scheduler.views.of(task)
+    version = scheduler.policy.version
+    for row in (row for row in range(4) if row != first):
+        scheduler.columns.book(row, requests, (CardSlice(0, 100, plan.placements[0].slices[0].memory_mib),))
+    for _ in range(300):
+        scheduler.columns.changes.add(first)
+        scheduler.views.of(task)
+    assert scheduler.policy.version > version
 
 
 def test_scores_by_cards_are_not_those_of_equal_amounts() -> None:

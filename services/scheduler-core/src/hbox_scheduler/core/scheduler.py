@@ -118,9 +118,7 @@ class Scheduler(LedgerView):
         self.queues = Queues(bookings)
         self.views = Views(self.columns, policy)
         #: Explanations of recent placements.
-        self.decisions = Decisions(
-            self.columns, lambda rows, task: self.policy.terms(self.columns, rows, task), (conf or policy.conf).summary
-        )
+        self.decisions = Decisions(self.columns, self.views.terms, (conf or policy.conf).summary)
         self.columns.choices = self.decisions
         self.tasks = Tasks(self.columns)
         quota = NamespaceQuota(self.columns, bookings.card_quotas)

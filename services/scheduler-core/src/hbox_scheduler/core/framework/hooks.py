@@ -305,6 +305,9 @@ class ShapeScore(ByShape):
     def learn(self, task: Task, pods: int) -> None:  # most scores learn nothing
         """Called for each new job with the number of its pods of this shape."""
 
+    def observe(self, columns: Columns) -> None:
+        """Called after some hundred changes of nodes at the latest: a plugin whose scores depend on all nodes may raise its version."""
+
     def trial(self) -> AbstractContextManager[None]:
         """A context after which the plugin scores as before it, whatever was placed in it."""
         return nullcontext()

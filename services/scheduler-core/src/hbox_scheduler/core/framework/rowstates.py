@@ -20,6 +20,9 @@ Taken: TypeAlias = tuple[Ints, Ints, list[tuple[CardSlice, ...]]]
 #: How many more pods of a task fit by what is booked, and the score where any does.
 Rank: TypeAlias = tuple[int, float]
 
+#: The parts of a score, each with its plugin's name.
+Terms: TypeAlias = list[tuple[str, float]]
+
 #: Answers that are kept, of all tasks together.
 _MOST = 65_536
 
@@ -41,6 +44,7 @@ class RowStates:
         self._epoch = (-1, -1)
         self._ranks: WeakKeyDictionary[Task, dict[int, Rank]] = WeakKeyDictionary()
         self._scores: dict[Amount, dict[int, float]] = {}
+        self._terms: WeakKeyDictionary[Task, dict[int, Terms]] = WeakKeyDictionary()
         self._kept = 0
         self.cards: dict[tuple[Task, int, int], Taken] = {}
 
@@ -54,7 +58,8 @@ class RowStates:
     def clear(self) -> None:
         self._at, self._kept = -1, 0
         for kept in (
-            self._kinds, self._of, self._cards_of, self._amounts_of, self._numbers, self._ranks, self._scores, self.cards
+            self._kinds, self._of, self._cards_of, self._amounts_of, self._numbers, self._ranks, self._scores,
+            self._terms, self.cards
         ):  # fmt: skip
             kept.clear()
 
@@ -73,6 +78,14 @@ class RowStates:
     def keep_scores(self, task: Task, scores: dict[int, float]) -> None:
         self._scores[task.amount].update(scores)
         self._kept += len(scores)
+
+    def terms(self, task: Task) -> dict[int, Terms]:
+        """By state, the parts of the task's scores that are known. To be written to by `keep_terms`."""
+        return self._terms.setdefault(task, {})
+
+    def keep_terms(self, task: Task, terms: dict[int, Terms]) -> None:
+        self._terms[task].update(terms)
+        self._kept += len(terms)
 
     def of(self, rows: Iterable[int]) -> list[int]:
         """The states of these rows."""

@@ -57,6 +57,14 @@ class Shapes(Protocol):
         """`[n]`: the sum of all scores."""
         ...
 
+    def terms(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Floats]]:
+        """`[n]` each: what `score` is the sum of, by plugin."""
+        ...
+
+    def observe(self, columns: Columns) -> None:
+        """Let the scores that depend on all nodes follow them; `version` may rise."""
+        ...
+
     def by_amounts(self, columns: Columns, task: Task) -> bool:
         """Whether rows of equal state (`Columns.kind`, `Columns.booked`) have equal capacity and score."""
         ...
@@ -79,7 +87,7 @@ class View:
         self.rank: Floats = np.zeros(0, dtype=np.float64)
         self._changes = self._described = -1
         self._version = -1
-        self._by_amounts = self._by_requests = False
+        self.by_amounts = self._by_requests = False
         self._limited = policy.limits(task)
         self._returned = -1
         self.used_at = 0.0  #: monotonic seconds of its last use
@@ -95,15 +103,15 @@ class View:
         if self._described != columns.described.end:
             self._describe(columns.described.since(self._described))
             self._described = columns.described.end
-            self._by_amounts = self._policy.by_amounts(columns, self.task)
-            self._by_requests = self._by_amounts and self._policy.by_requests(columns, self.task)
+            self.by_amounts = self._policy.by_amounts(columns, self.task)
+            self._by_requests = self.by_amounts and self._policy.by_requests(columns, self.task)
         if self._version != version:
             self._version, self._changes = version, -1
         end = columns.changes.end
         if self._changes == end:
             return
         still_full = self._returned == columns.returned and not self._limited
-        few = self._by_amounts and end - self._changes <= _FEW
+        few = self.by_amounts and end - self._changes <= _FEW
         if few and (tail := columns.changes.tail(self._changes)) is not None:
             rows = dict.fromkeys(tail)
             self._refresh_by_state([row for row in rows if self.capacity[row]] if still_full else [*rows])
@@ -331,6 +339,12 @@ _WIDE, _DEEP = 512, 16
 #: Maximum changed rows that are updated one by one.
 _FEW = 64
 
+#: Maximum rows of which terms are kept by state.
+_FEW_TERMS = 4
+
+#: Changes of rows after which scores follow the nodes (`Shapes.observe`).
+_OBSERVED = 256
+
 #: Capacity and rank of a row where no pod fits.
 _FULL = (0, -np.inf)
 
@@ -353,6 +367,7 @@ class Views:
         self._views: OrderedDict[int, View] = OrderedDict()
         self._cells = cells
         self._now = 0.0  #: of the last call of `expire`
+        self._observed = 0  #: the end of `columns.changes` at the last call of `observe`
         self.states = RowStates(columns)
 
     def on(self, columns: Columns) -> "Views":
@@ -379,8 +394,25 @@ class Views:
         """As `Shapes.limits`."""
         return self._policy.limits(task)
 
+    def terms(self, rows: Ints, task: Task) -> list[tuple[str, Floats]]:
+        """As `Shapes.terms`, for rows of a view that is up to date. Of few rows they are kept by state, as the view's scores are."""
+        view = self._views.get(id(task))
+        if len(rows) > _FEW_TERMS or view is None or not view.by_amounts:
+            return [*self._policy.terms(self._columns, rows, task)]
+        states = self.states.of(rows.tolist())
+        known = self.states.terms(task)
+        if unknown := {state: row for state, row in zip(states, rows.tolist(), strict=True) if state not in known}:
+            found = [*self._policy.terms(self._columns, np.array([*unknown.values()], dtype=np.int64), task)]
+            of_states = [[(name, float(score[i])) for name, score in found] for i in range(len(unknown))]
+            self.states.keep_terms(task, dict(zip(unknown, of_states, strict=True)))
+        by_row = [known[state] for state in states]
+        return [(parts[0][0], np.array([value for _, value in parts])) for parts in zip(*by_row, strict=True)]
+
     def of(self, task: Task) -> View:
         """The task's view, up to date."""
+        if self._columns.changes.end - self._observed > _OBSERVED:
+            self._observed = self._columns.changes.end
+            self._policy.observe(self._columns)
         version = self._policy.version
         self.states.begin(version)
         view = self._views.get(id(task))

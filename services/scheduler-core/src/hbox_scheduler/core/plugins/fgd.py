@@ -15,6 +15,7 @@ All shapes stay in the mix: dropping the rare, large ones costs five points of a
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -166,6 +167,10 @@ class Fgd:
         """As `ShapeScore.trial`."""
         return nullcontext()
 
+    def observe(self, columns: Columns) -> None:
+        """As `ShapeScore.observe`."""
+        self._now(columns, slice(0, 0))
+
     def score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         """The loss of each node before, minus its loss after one pod of the task."""
         if task.cards is not None and task.cards.count == 1 and not task.cards.whole:
@@ -315,7 +320,10 @@ class FgdPlugin(ShapeScore, CardOrder):
         arguments = Arguments(conf)
         self._weight = arguments.number(f"{self.name}.weight", 1, least=0)
         arguments.done()
-        self._chooser = self.chooser(Mix())
+
+    @cached_property
+    def _chooser(self) -> Fgd:
+        return self.chooser(Mix())  # not made for a session that continues with what was learned
 
     @property
     def mix(self) -> Mix:
@@ -342,6 +350,10 @@ class FgdPlugin(ShapeScore, CardOrder):
         for gang in session.gangs:
             for member in gang.members:
                 self.learn(member.task, 1)
+
+    def observe(self, columns: Columns) -> None:
+        if self._weight:
+            self._chooser.observe(columns)
 
     def trial(self) -> AbstractContextManager[None]:
         return self._chooser.trial()

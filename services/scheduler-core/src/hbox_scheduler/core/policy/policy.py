@@ -120,6 +120,15 @@ class Policy:
                 total = score.copy() if total is None else np.add(total, score, out=total)
         return np.zeros(columns.alive[rows].shape, dtype=np.float64) if total is None else total
 
+    def observe(self, columns: Columns) -> None:
+        """Let the scores that depend on all nodes follow them (`ShapeScore.observe`)."""
+        for plugin in self._observing:
+            plugin.observe(columns)
+
+    @cached_property
+    def _observing(self) -> Sequence[ShapeScore]:
+        return [plugin for plugin in self.scores if type(plugin).observe is not ShapeScore.observe]
+
     def by_amounts(self, columns: Columns, task: Task) -> bool:
         """Whether rows that are equal in amounts and cards (`Columns.kind`, `Columns.booked`) are equal to all fits, scores, and what keeps room for others."""
         nowhere = slice(0, 0)
