@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .errors import Json
+from .openapi import document
 from .resources import Registry, ResourceType
 
 VERSION = {
@@ -16,11 +17,11 @@ VERSION = {
     "compiler": "",
     "platform": "linux/amd64",
 }
-_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _SUBRESOURCES: dict[str, tuple[str, str, list[str]]] = {
     "binding": ("Binding", "v1", ["create"]),
     "eviction": ("Eviction", "policy/v1", ["create"]),
     "finalize": ("", "", ["update"]),
+    "scale": ("Scale", "autoscaling/v1", ["get", "patch", "update"]),
     "status": ("", "", ["get", "patch", "update"]),
 }
 
@@ -32,7 +33,7 @@ def discover(registry: Registry, path: str) -> Json | None:
     if path == "/api":
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
     if path.startswith("/openapi/v3"):
-        return _openapi(registry, path.removeprefix("/openapi/v3").strip("/"))
+        return document(registry, path.removeprefix("/openapi/v3").strip("/"), VERSION["gitVersion"])
     groups = registry.group_versions()
     if path == "/apis":
         return {
@@ -48,33 +49,6 @@ def discover(registry: Registry, path: str) -> Json | None:
     if parts[0] == "apis" and len(parts) == 3 and parts[2] in groups.get(parts[1], ()):
         return _resources(registry, parts[1], parts[2])
     return None
-
-
-def _openapi(registry: Registry, group_version: str) -> Json | None:
-    """Without schemas: kubectl asks it whether a patch takes `fieldValidation` before it creates or applies anything."""
-    by_place: dict[str, list[ResourceType]] = {}
-    for resource in registry:
-        by_place.setdefault(f"apis/{resource.api_version}" if resource.group else f"api/{resource.version}", []).append(
-            resource
-        )
-    if not group_version:
-        return {"paths": {place: {"serverRelativeURL": f"/openapi/v3/{place}"} for place in sorted(by_place)}}
-    if group_version not in by_place:
-        return None
-    paths = {}
-    for resource in by_place[group_version]:
-        space = "namespaces/{namespace}/" if resource.namespaced else ""
-        paths[f"/{group_version}/{space}{resource.plural}/{{name}}"] = {"patch": _patch_operation(resource)}
-    return {"openapi": "3.0.0", "info": {"title": "HBox sandbox", "version": VERSION["gitVersion"]}, "paths": paths}
-
-
-def _patch_operation(resource: ResourceType) -> Json:
-    return {
-        "x-kubernetes-action": "patch",
-        "x-kubernetes-group-version-kind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
-        "parameters": [{"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": True}}],
-        "responses": {"200": {"description": "OK"}},
-    }
 
 
 def _group(name: str, versions: list[str]) -> Json:
@@ -98,7 +72,7 @@ def _resource(resource: ResourceType) -> Json:
         "singularName": resource.singular or resource.kind.lower(),
         "namespaced": resource.namespaced,
         "kind": resource.kind,
-        "verbs": _VERBS,
+        "verbs": list(resource.verbs),
     }
     if resource.short_names:
         entry["shortNames"] = list(resource.short_names)

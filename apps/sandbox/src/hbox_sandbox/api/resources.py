@@ -22,6 +22,7 @@ class NameRule(StrEnum):
     PATH = "path"
 
 
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 View: TypeAlias = Callable[[Json], Json]
 
 
@@ -38,6 +39,7 @@ class ResourceType:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = VERBS
     has_generation: bool = False
     has_status: bool = False
     keeps_status_on_create: bool = False
@@ -46,6 +48,7 @@ class ResourceType:
     returns_deleted: bool = False
     name_rule: NameRule = NameRule.SUBDOMAIN
     schema: Json | None = dataclass_field(default=None, compare=False)
+    printer_columns: tuple[Json, ...] = dataclass_field(default=(), compare=False)
     custom: bool = False
     collection: str = ""
     to_stored: View | None = dataclass_field(default=None, compare=False)
@@ -201,46 +204,73 @@ CLUSTER_ROLE_BINDINGS = ResourceType(
     namespaced=False,
     name_rule=NameRule.PATH,
 )
+CONFIG_MAPS = ResourceType(group="", version="v1", plural="configmaps", kind="ConfigMap", short_names=("cm",))
+SECRETS = ResourceType(group="", version="v1", plural="secrets", kind="Secret")
+SERVICES = ResourceType(
+    group="",
+    version="v1",
+    plural="services",
+    kind="Service",
+    short_names=("svc",),
+    categories=("all",),
+    subresources=("status",),
+    has_status=True,
+    name_rule=NameRule.LABEL_1035,
+    returns_deleted=True,
+)
+RESOURCE_QUOTAS = ResourceType(
+    group="",
+    version="v1",
+    plural="resourcequotas",
+    kind="ResourceQuota",
+    short_names=("quota",),
+    subresources=("status",),
+    has_status=True,
+    returns_deleted=True,
+)
+SERVICE_ACCOUNTS = ResourceType(
+    group="", version="v1", plural="serviceaccounts", kind="ServiceAccount", short_names=("sa",), returns_deleted=True
+)
+LEASES = ResourceType(
+    group="coordination.k8s.io",
+    version="v1",
+    plural="leases",
+    kind="Lease",
+    needs_version_to_update=True,
+    creates_on_update=True,
+)
+
+
+def _workload(group: str, plural: str, kind: str, *short_names: str, scale: bool = True) -> ResourceType:
+    return ResourceType(
+        group=group,
+        version="v1",
+        plural=plural,
+        kind=kind,
+        short_names=short_names,
+        categories=("all",),
+        subresources=("status", "scale") if scale else ("status",),
+        has_generation=True,
+        has_status=True,
+    )
+
+
+DEPLOYMENTS = _workload("apps", "deployments", "Deployment", "deploy")
+REPLICA_SETS = _workload("apps", "replicasets", "ReplicaSet", "rs")
+STATEFUL_SETS = _workload("apps", "statefulsets", "StatefulSet", "sts")
+JOBS = _workload("batch", "jobs", "Job", scale=False)
+CONTROLLER_REVISIONS = ResourceType(group="apps", version="v1", plural="controllerrevisions", kind="ControllerRevision")
 BUILT_IN = (
     PODS,
     NODES,
     NAMESPACES,
     EVENTS,
-    ResourceType(group="", version="v1", plural="configmaps", kind="ConfigMap", short_names=("cm",)),
-    ResourceType(group="", version="v1", plural="secrets", kind="Secret"),
-    ResourceType(
-        group="",
-        version="v1",
-        plural="services",
-        kind="Service",
-        short_names=("svc",),
-        categories=("all",),
-        subresources=("status",),
-        has_status=True,
-        name_rule=NameRule.LABEL_1035,
-        returns_deleted=True,
-    ),
-    ResourceType(
-        group="",
-        version="v1",
-        plural="resourcequotas",
-        kind="ResourceQuota",
-        short_names=("quota",),
-        subresources=("status",),
-        has_status=True,
-        returns_deleted=True,
-    ),
-    ResourceType(
-        group="", version="v1", plural="serviceaccounts", kind="ServiceAccount", short_names=("sa",), returns_deleted=True
-    ),
-    ResourceType(
-        group="coordination.k8s.io",
-        version="v1",
-        plural="leases",
-        kind="Lease",
-        needs_version_to_update=True,
-        creates_on_update=True,
-    ),
+    CONFIG_MAPS,
+    SECRETS,
+    SERVICES,
+    RESOURCE_QUOTAS,
+    SERVICE_ACCOUNTS,
+    LEASES,
     PRIORITY_CLASSES,
     PDBS,
     VOLUME_CLAIMS,
@@ -263,6 +293,28 @@ BUILT_IN = (
         from_stored=_event_from_stored,
     ),
     CRDS,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    CONTROLLER_REVISIONS,
+    JOBS,
+)
+
+
+def _review(group: str, kind: str, *, namespaced: bool = False) -> ResourceType:
+    return ResourceType(
+        group=group, version="v1", plural=f"{kind.lower()}s", kind=kind, namespaced=namespaced, verbs=("create",)
+    )
+
+
+#: Kinds whose objects are answered and not stored.
+REVIEWS = (
+    _review("authentication.k8s.io", "TokenReview"),
+    _review("authentication.k8s.io", "SelfSubjectReview"),
+    _review("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),
+    _review("authorization.k8s.io", "SelfSubjectAccessReview"),
+    _review("authorization.k8s.io", "SelfSubjectRulesReview"),
+    _review("authorization.k8s.io", "SubjectAccessReview"),
 )
 
 
@@ -271,7 +323,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._types: dict[tuple[str, str, str], ResourceType] = {}
-        for resource in BUILT_IN:
+        for resource in (*BUILT_IN, *REVIEWS):
             self.add(resource)
 
     def __iter__(self) -> Iterator[ResourceType]:
@@ -327,6 +379,7 @@ def custom_types(crd: Json) -> list[ResourceType]:
                 has_status="status" in subresources,
                 needs_version_to_update=True,
                 schema=(version.get("schema") or {}).get("openAPIV3Schema"),
+                printer_columns=tuple(version.get("additionalPrinterColumns") or ()),
                 custom=True,
                 to_stored=None if is_stored else _with_api_version(f"{group}/{storage_version}"),
                 from_stored=None if is_stored else _with_api_version(f"{group}/{version['name']}"),

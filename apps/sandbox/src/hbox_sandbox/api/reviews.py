@@ -1,4 +1,4 @@
-"""TokenReview and SubjectAccessReview: who a client of another program is, and what it may do there.
+"""Reviews: who a client is, and what it may do. Each is created, answered, and not stored.
 
 The emulated API lets everybody in and has no accounts with keys. A token is `sandbox:USER` or `sandbox:USER:GROUP,GROUP`: any client can make one up.
 Rights come from the objects of rbac.authorization.k8s.io, as the RBAC authorizer reads them; `system:masters` may do all.
@@ -7,6 +7,7 @@ Rights come from the objects of rbac.authorization.k8s.io, as the RBAC authorize
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from .cluster import Cluster
@@ -15,21 +16,50 @@ from .resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLE
 
 TOKEN = "sandbox:"
 MASTERS, AUTHENTICATED = "system:masters", "system:authenticated"
-
-PATHS = {
-    "/apis/authentication.k8s.io/v1/tokenreviews": "TokenReview",
-    "/apis/authorization.k8s.io/v1/subjectaccessreviews": "SubjectAccessReview",
-}
+#: Kinds that have no spec, or an empty one.
+_NO_SPEC = ("SelfSubjectReview",)
 
 
-def review(cluster: Cluster, path: str, asked: Any) -> Json:
-    """The object with its status."""
-    kind = PATHS[path]
-    if not isinstance(asked, dict) or asked.get("kind") != kind or not isinstance(asked.get("spec"), dict):
+@dataclass(frozen=True, slots=True)
+class User:
+    name: str
+    groups: frozenset[str]
+
+
+ANONYMOUS = User("system:anonymous", frozenset({"system:unauthenticated"}))
+
+
+def user_of(authorization: str) -> User:
+    """The user of an Authorization header."""
+    status = _token(authorization.removeprefix("Bearer ").strip())
+    if not status["authenticated"]:
+        return ANONYMOUS
+    return User(status["user"]["username"], frozenset(status["user"]["groups"]))
+
+
+def review(cluster: Cluster, resource: ResourceType, namespace: str, asked: Any, me: User) -> Json:
+    """The object with its status. `me`: who asks."""
+    kind = resource.kind
+    fits = isinstance(asked, dict) and asked.get("kind", kind) == kind
+    if not fits or not (kind in _NO_SPEC or isinstance(asked.get("spec"), dict)):
         raise bad_request(f"the object provided is no {kind} with a spec")
-    spec = asked["spec"]
-    status = _token(str(spec.get("token", ""))) if kind == "TokenReview" else _access(cluster, spec)
-    return {"apiVersion": asked.get("apiVersion", ""), "kind": kind, "metadata": {}, "spec": spec, "status": status}
+    spec: Json = asked.get("spec") or {}
+    match kind:
+        case "TokenReview":
+            status = _token(str(spec.get("token", "")))
+        case "SelfSubjectReview":
+            status = {"userInfo": {"username": me.name, "groups": sorted(me.groups)}}
+        case "SelfSubjectAccessReview":
+            status = _access(cluster, spec, me)
+        case "SelfSubjectRulesReview":
+            status = _rights(cluster, str(spec.get("namespace", "")), me)
+        case _:
+            if namespace:
+                spec = spec | {"resourceAttributes": {**(spec.get("resourceAttributes") or {}), "namespace": namespace}}
+            user = User(str(spec.get("user", "")), frozenset(str(group) for group in spec.get("groups") or ()))
+            status = _access(cluster, spec, user)
+    answer: Json = {"kind": kind, "apiVersion": resource.api_version, "metadata": asked.get("metadata") or {}}
+    return answer | ({} if kind in _NO_SPEC else {"spec": spec}) | {"status": status}
 
 
 def _token(token: str) -> Json:
@@ -44,25 +74,37 @@ def _token(token: str) -> Json:
     return {"authenticated": True, "user": {"username": user, "groups": [*named, AUTHENTICATED]}}
 
 
-def _access(cluster: Cluster, spec: Json) -> Json:
-    attributes = spec.get("resourceAttributes")
-    if not isinstance(attributes, dict):
-        return {"allowed": False, "reason": "only resourceAttributes are reviewed"}
-    user, groups = str(spec.get("user", "")), {str(group) for group in spec.get("groups") or ()}
-    if MASTERS in groups:
+def _access(cluster: Cluster, spec: Json, user: User) -> Json:
+    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if not isinstance(resource, dict) and not isinstance(path, dict):
+        return {"allowed": False, "reason": "only resourceAttributes and nonResourceAttributes are reviewed"}
+    if MASTERS in user.groups:
         return {"allowed": True}
-    namespace = str(attributes.get("namespace", ""))
-    allowed = any(_allows(rule, attributes) for rule in _rules(cluster, user, groups, namespace))
-    return {"allowed": allowed}
+    if isinstance(resource, dict):
+        rules = _rules(cluster, user, str(resource.get("namespace", "")))
+        return {"allowed": any(_allows(rule, resource) for rule in rules)}
+    assert isinstance(path, dict)
+    return {"allowed": any(_allows_path(rule, path) for rule in _rules(cluster, user, ""))}
 
 
-def _rules(cluster: Cluster, user: str, groups: set[str], namespace: str) -> Iterator[Json]:
+def _rights(cluster: Cluster, namespace: str, user: User) -> Json:
+    rules = list(_rules(cluster, user, namespace))
+    resources = [{name: rule.get(name) or [] for name in ("verbs", "apiGroups", "resources", "resourceNames")} for rule in rules
+                 if rule.get("resources")]  # fmt: skip
+    paths = [{name: rule[name] for name in ("verbs", "nonResourceURLs")} for rule in rules if rule.get("nonResourceURLs")]
+    if MASTERS in user.groups:
+        resources.append({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})
+        paths.append({"verbs": ["*"], "nonResourceURLs": ["*"]})
+    return {"resourceRules": resources, "nonResourceRules": paths, "incomplete": False}
+
+
+def _rules(cluster: Cluster, user: User, namespace: str) -> Iterator[Json]:
     """Of all roles that the user has, in all namespaces and in this one."""
     bindings = list(_objects(cluster, CLUSTER_ROLE_BINDINGS, ""))
     if namespace:
         bindings += _objects(cluster, ROLE_BINDINGS, namespace)
     for binding in bindings:
-        if not any(_is(subject, user, groups) for subject in binding.get("subjects") or ()):
+        if not any(_is(subject, user) for subject in binding.get("subjects") or ()):
             continue
         reference = binding.get("roleRef") or {}
         kind = ROLES if reference.get("kind") == "Role" else CLUSTER_ROLES
@@ -77,14 +119,14 @@ def _objects(cluster: Cluster, resource: ResourceType, namespace: str) -> Iterat
     return (version.load() for version in cluster.store.collection(resource.storage).scan(prefix=prefix, after=""))
 
 
-def _is(subject: Json, user: str, groups: set[str]) -> bool:
+def _is(subject: Json, user: User) -> bool:
     match subject.get("kind"):
         case "User":
-            return bool(subject.get("name") == user)
+            return bool(subject.get("name") == user.name)
         case "Group":
-            return subject.get("name") in groups
+            return subject.get("name") in user.groups
         case "ServiceAccount":
-            return user == f"system:serviceaccount:{subject.get('namespace')}:{subject.get('name')}"
+            return user.name == f"system:serviceaccount:{subject.get('namespace')}:{subject.get('name')}"
     return False
 
 
@@ -99,6 +141,12 @@ def _allows(rule: Json, asked: Json) -> bool:
         and _has(rule.get("resources"), resource)
         and (not names or asked.get("name", "") in names)
     )
+
+
+def _allows_path(rule: Json, asked: Json) -> bool:
+    path = str(asked.get("path", ""))
+    matches = (url == path or (url.endswith("*") and path.startswith(url[:-1])) for url in rule.get("nonResourceURLs") or ())
+    return _has(rule.get("verbs"), asked.get("verb", "")) and any(matches)
 
 
 def _has(allowed: Any, value: Any) -> bool:

@@ -48,6 +48,8 @@ _FIELDS: dict[str, frozenset[str]] = {
     ),
     "namespaces.": frozenset({"status.phase"}),
     "secrets.": frozenset({"type"}),
+    "jobs.batch": frozenset({"status.successful"}),
+    "replicasets.apps": frozenset({"status.replicas"}),
 }
 
 
@@ -84,6 +86,14 @@ def _secret_fields(secret: Json) -> Mapping[str, str]:
     return {"type": secret.get("type", "")}
 
 
+def _job_fields(job: Json) -> Mapping[str, str]:
+    return {"status.successful": str((job.get("status") or {}).get("succeeded", 0))}
+
+
+def _replica_set_fields(one: Json) -> Mapping[str, str]:
+    return {"status.replicas": str((one.get("status") or {}).get("replicas", 0))}
+
+
 _NO_FIELDS: Mapping[str, str] = {}
 _EXTRACT: dict[str, Callable[[Json], Mapping[str, str]]] = {
     PODS.storage: _pod_fields,
@@ -91,6 +101,8 @@ _EXTRACT: dict[str, Callable[[Json], Mapping[str, str]]] = {
     EVENTS.storage: _event_fields,
     "namespaces.": _namespace_fields,
     "secrets.": _secret_fields,
+    "jobs.batch": _job_fields,
+    "replicasets.apps": _replica_set_fields,
 }
 
 
@@ -167,6 +179,18 @@ def selector_object_test(selector: Json) -> LabelTest:
             case other:
                 raise bad_request(f'"{other}" is not a valid label selector operator')
     return lambda labels: all(test(labels) for test in tests)
+
+
+def format_selector(selector: Json | None) -> str:
+    """A LabelSelector object as text, in the order of the keys (labels.Selector String); "" for one that selects everything."""
+    terms = [(key, f"{key}={value}") for key, value in ((selector or {}).get("matchLabels") or {}).items()]
+    for each in (selector or {}).get("matchExpressions") or ():
+        key, operator = each["key"], each["operator"]
+        if operator in ("Exists", "DoesNotExist"):
+            terms.append((key, key if operator == "Exists" else f"!{key}"))
+        else:
+            terms.append((key, f"{key} {operator.lower()} ({','.join(sorted(each.get('values') or ()))})"))
+    return ",".join(text for _, text in sorted(terms))
 
 
 def _field_terms(resource: ResourceType, text: str) -> Sequence[tuple[str, str, bool]]:
