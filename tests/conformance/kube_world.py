@@ -48,6 +48,10 @@ def stop(process: subprocess.Popen[str]) -> int:
         return process.wait(timeout=10)
 
 
+#: What kubectl accepts when it prints.
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
 class Raw:
     """The first of the independent clients: plain HTTP."""
 
@@ -56,10 +60,17 @@ class Raw:
         self.base = base
 
     async def call(
-        self, method: str, path: str, body: Any = None, *, content_type: str = "application/json", **params: str
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        **params: str,
     ) -> tuple[int, Json]:
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        headers = {"Content-Type": content_type} if data is not None else {}
+        headers = {"Accept": accept} | ({"Content-Type": content_type} if data is not None else {})
         async with self.session.request(method, self.base + path, data=data, headers=headers, params=params) as response:
             text = await response.read()
             return response.status, json.loads(text) if response.content_type == "application/json" and text else {}

@@ -178,7 +178,10 @@ class SimApi:
         woken = asyncio.Event()
         subscription = Subscription(match=query.match, wake=woken.set)
         knows = None if trouble is None else trouble.stale_at
-        first = open_watch(self.cluster, resource, query, subscription, until=knows)
+        events = open_watch(self.cluster, resource, query, subscription, until=knows)
+        first = [event_line(resource, event) for event in events]
+        if query.initial_events:
+            first.append(bookmark(resource, self.store.revision, initial_end=True))
         loop = self._loop
         began = loop.now
         ends_at = began + (query.timeout_s or 1800.0)

@@ -12,8 +12,12 @@ import yaml
 from .cluster import Cluster
 from .errors import ApiError, Json, bad_request, method_not_allowed, not_found, success, unknown_path, unsupported_media_type
 from .pods import bind, deletion_from, evict
-from .reads import list_pieces, query_from, read_body
-from .resources import NAMESPACES, PODS, ResourceType
+from .printers import SCALE
+from .reads import list_pieces, query_from, read_body, select
+from .resources import NAMESPACES, PODS, REVIEWS, ResourceType
+from .reviews import ANONYMOUS, User, review
+from .scale import scale_of, update_scale
+from .tables import TableForm
 from .writes import Deletion, Options, Target, Written, create, delete, patch, update
 
 _decode = msgspec.json.Decoder().decode
@@ -30,6 +34,7 @@ _SUBRESOURCE_VERBS = {
     "eviction": ("create",),
     "status": ("get", "update", "patch"),
     "finalize": ("update",),
+    "scale": ("get", "update", "patch"),
 }
 
 
@@ -80,7 +85,10 @@ def route(cluster: Cluster, method: str, path: str, params: Mapping[str, str]) -
         raise not_found(resource.plural, resource.group, name) if resource.custom else unknown_path()
     if resource.namespaced and not namespace and (name or method not in ("GET", "DELETE")):
         raise unknown_path() if name else method_not_allowed()
-    return Call(_verb(method, name, subresource, params), Target(resource, namespace, name, subresource))
+    verb = _verb(method, name, subresource, params)
+    if verb not in resource.verbs:
+        raise method_not_allowed()
+    return Call(verb, Target(resource, namespace, name, subresource))
 
 
 def _verb(method: str, name: str, subresource: str, params: Mapping[str, str]) -> str:
@@ -104,16 +112,29 @@ def perform(
     body: bytes,
     agent: str,
     stale_at: int | None = None,
+    table: TableForm | None = None,
+    user: User = ANONYMOUS,
 ) -> Answer:
-    """Everything but watches."""
+    """Everything but watches. `table`: answer reads by a table; `user`: who asks."""
     target = call.target
+    if target.resource in REVIEWS:
+        answer = review(cluster, target.resource, target.namespace, parse(body, content_type), user)
+        return Answer(201, [msgspec.json.encode(answer)])
+    if target.subresource == "scale":
+        return _scale(cluster, call, params, content_type=content_type, body=body, agent=agent, table=table)
     match call.verb:
         case "get":
             version = cluster.find(target.resource, target.namespace, target.name)
+            if table is not None:
+                meta = {"resourceVersion": str(version.revision)}
+                return Answer(200, [table.of_versions(target.resource, [version], meta, cluster.clock())])
             return Answer(200, [read_body(target.resource, version)])
         case "list":
             query = query_from(target.resource, target.namespace, "", params)
-            return Answer(200, list_pieces(cluster, target.resource, target.namespace, query, stale_at=stale_at))
+            selection = select(cluster, target.resource, target.namespace, query, stale_at=stale_at)
+            if table is not None:
+                return Answer(200, [table.of_versions(target.resource, selection.versions, selection.meta, cluster.clock())])
+            return Answer(200, list_pieces(target.resource, selection))
         case "delete":
             written = delete(cluster, target, _deletion(params, content_type, body))
         case "deletecollection":
@@ -128,6 +149,27 @@ def perform(
         case _:
             written = _create(cluster, target, parse(body, content_type), _options(params, agent))
     return _answer(target.resource, written)
+
+
+def _scale(
+    cluster: Cluster,
+    call: Call,
+    params: Mapping[str, str],
+    *,
+    content_type: str,
+    body: bytes,
+    agent: str,
+    table: TableForm | None,
+) -> Answer:
+    if call.verb == "get":
+        scale = scale_of(cluster.find(call.target.resource, call.target.namespace, call.target.name))
+    else:
+        media = content_type if call.verb == "patch" else ""
+        scale = update_scale(cluster, call.target, parse(body, content_type), _options(params, agent), media=media)
+    if table is not None:
+        meta = {"resourceVersion": scale["metadata"]["resourceVersion"]}
+        return Answer(200, [table.document(SCALE, [scale], meta, cluster.clock())])
+    return Answer(200, [msgspec.json.encode(scale)])
 
 
 def _create(cluster: Cluster, target: Target, obj: Any, options: Options) -> Written:

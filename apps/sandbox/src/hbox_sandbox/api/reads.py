@@ -107,11 +107,17 @@ def read_body(resource: ResourceType, version: Version) -> bytes:
     return version.body if resource.from_stored is None else msgspec.json.encode(resource.from_stored(version.load()))
 
 
-def list_pieces(
-    cluster: Cluster, resource: ResourceType, namespace: str, query: Query, *, stale_at: int | None = None
-) -> list[bytes] | Iterator[bytes]:
-    """The list document in pieces of about 256 KiB. The versions are chosen before this returns; 410 for an old token or revision.
-    `stale_at`: the revision of the cache of a lagging server; its consistent reads are current."""
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a list means: its versions in key order, and the metadata of its document."""
+
+    versions: list[Version]
+    meta: Json
+
+
+def select(cluster: Cluster, resource: ResourceType, namespace: str, query: Query, *, stale_at: int | None = None) -> Selection:
+    """The versions of a list; 410 for an old token or revision. `stale_at`: the revision of the cache of a lagging server; its consistent reads are
+    current."""
     collection = cluster.store.collection(resource.storage)
     prefix = f"{namespace}/" if namespace else ""
     revision, after = cluster.store.revision, ""
@@ -139,8 +145,13 @@ def list_pieces(
         meta["continue"] = _token(revision, chosen[-1].key)
         if not query.selective:
             meta["remainingItemCount"] = 1 + sum(1 for _ in selected)
+    return Selection(chosen, meta)
+
+
+def list_pieces(resource: ResourceType, selection: Selection) -> list[bytes] | Iterator[bytes]:
+    """The list document in pieces of about 256 KiB."""
     head = b'{"kind":"%sList","apiVersion":"%s","metadata":' % (resource.kind.encode(), resource.api_version.encode())
-    return _pieces(head + msgspec.json.encode(meta) + b',"items":[', resource, chosen)
+    return _pieces(head + msgspec.json.encode(selection.meta) + b',"items":[', resource, selection.versions)
 
 
 def _pieces(head: bytes, resource: ResourceType, versions: list[Version]) -> list[bytes] | Iterator[bytes]:
@@ -174,8 +185,8 @@ def _read_token(token: str) -> tuple[int, str]:
 
 def open_watch(
     cluster: Cluster, resource: ResourceType, query: Query, subscription: Subscription, *, until: int | None = None
-) -> list[bytes]:
-    """Subscribe, and return the lines to send first: present objects, or the events since the revision asked for; 410 when that is too old.
+) -> list[Event]:
+    """Subscribe, and return the events to send first: present objects, or the events since the revision asked for; 410 when that is too old.
     Nothing can happen in between, so no event is lost or doubled. `until`: of a server that lags, the last revision that it knows."""
     store, collection = cluster.store, cluster.store.collection(resource.storage)
     if query.revision not in ("", "0"):
@@ -183,21 +194,15 @@ def open_watch(
     wants_state = query.initial_events if query.initial_events is not None else query.revision in ("", "0")
     if wants_state:
         present = collection.scan(prefix="", after="")
-        lines = [
-            watch_line(EventType.ADDED, read_body(resource, each))
-            for each in present
-            if query.match is None or query.match(each)
-        ]
-        if query.initial_events:
-            lines.append(bookmark(resource, store.revision, initial_end=True))
+        events = [Event(EventType.ADDED, each, None) for each in present if query.match is None or query.match(each)]
     elif query.revision in ("", "0"):
-        lines = []
+        events = []
     else:
         since = collection.since(int(query.revision))
         seen = (subscription.narrow(event) for event in since if until is None or event.version.revision <= until)
-        lines = [event_line(resource, event) for event in seen if event is not None]
+        events = [event for event in seen if event is not None]
     store.subscribe(resource.storage, subscription)
-    return lines
+    return events
 
 
 def event_line(resource: ResourceType, event: Event) -> bytes:

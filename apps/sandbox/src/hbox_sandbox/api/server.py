@@ -24,11 +24,11 @@ from .controllers import Controllers
 from .discovery import discover
 from .errors import ApiError, bad_request, method_not_allowed, unknown_path
 from .faults import Faults, Rule, refusal
-from .handlers import Answer, Call, parse, perform, route, too_large_body
-from .reviews import MASTERS, TOKEN, review
-from .reviews import PATHS as REVIEWS
+from .handlers import Answer, Call, perform, route, too_large_body
+from .reviews import MASTERS, TOKEN, user_of
 from .store import Store
 from .streams import WRITE_TIMEOUT_S, serve_watch
+from .tables import table_form
 
 _BODY_LIMIT = 3 * 1024 * 1024
 _READ_TIMEOUT_S = 30.0
@@ -108,8 +108,6 @@ class ApiServer:
                 return self._control(request.method, request.path, request.query, body)
             if request.method == "GET" and (known := self._well_known(request.path)) is not None:
                 return known
-            if request.method == "POST" and request.path in REVIEWS:
-                return await self._review(request, body)
             params = request.query
             call = route(self.cluster, request.method, request.path, params)
             faults, name = self.faults, call.target.name or ""
@@ -146,6 +144,7 @@ class ApiServer:
                 bookmark_s=self._bookmark_s,
                 silent=lambda: self.faults.silent(call.subject, _agent(request)),
                 stale_at=self.faults.stale_at,
+                table=table_form(request.headers.get("Accept", ""), params),
             )
         finally:
             del self._watching[id(request)]
@@ -166,7 +165,15 @@ class ApiServer:
     ) -> Answer:
         content_type = request.headers.get("Content-Type", "").partition(";")[0].strip()
         return perform(
-            self.cluster, call, params, content_type=content_type, body=body, agent=_agent(request), stale_at=stale_at
+            self.cluster,
+            call,
+            params,
+            content_type=content_type,
+            body=body,
+            agent=_agent(request),
+            stale_at=stale_at,
+            table=table_form(request.headers.get("Accept", ""), params),
+            user=user_of(request.headers.get("Authorization", "")),
         )
 
     async def _reply(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
@@ -196,14 +203,6 @@ class ApiServer:
             raise ConnectionResetError
         if fault.applied_status:
             raise refusal(fault.applied_status, fault)
-
-    async def _review(self, request: web.BaseRequest, body: bytes) -> web.Response:
-        plural = request.path.rpartition("/")[2]
-        fault = self.faults.draw("create", plural, _agent(request), "") if self.faults.plan.rules else None
-        if fault is not None:
-            await self._before(request, fault)
-        answer = review(self.cluster, request.path, parse(body, request.content_type))
-        return web.Response(status=201, body=msgspec.json.encode(answer), content_type="application/json")
 
     def _well_known(self, path: str) -> web.Response | None:
         if path in _HEALTH:

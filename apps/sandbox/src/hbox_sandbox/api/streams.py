@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from aiohttp import web
 
@@ -11,7 +11,8 @@ from .cluster import Cluster
 from .errors import too_old
 from .faults import Rule
 from .reads import bookmark, error_line, event_line, open_watch, query_from
-from .store import Subscription
+from .store import Event, Subscription
+from .tables import TableForm
 from .writes import Target
 
 _DEFAULT_TIMEOUT_S = 1800.0
@@ -33,10 +34,12 @@ async def serve_watch(
     bookmark_s: float,
     silent: Callable[[], bool],
     stale_at: int,
+    table: TableForm | None = None,
 ) -> web.StreamResponse:
     """Serve a watch until `timeoutSeconds`, a fault, an overflow or a disconnect ends it. Errors before the first byte are raised as `ApiError`.
 
     `silent`: whether the watch sends nothing at present, not even its end. `stale_at`: the last revision that a lagging API server has in its cache.
+    `table`: send each object as a table.
     """
     query = query_from(target.resource, target.namespace, target.name, params)
     fault = fault or Rule()
@@ -46,7 +49,9 @@ async def serve_watch(
     woken = asyncio.Event()
     subscription = Subscription(match=query.match, wake=woken.set)
     knows = stale_at if fault.stale else None
+    revision = cluster.store.revision
     first = open_watch(cluster, target.resource, query, subscription, until=knows)
+    lines = _Lines(cluster, target, table)
     try:
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"})
         response.enable_chunked_encoding()
@@ -55,7 +60,9 @@ async def serve_watch(
         if fault.watch_gone == "stream":
             await writer.write(error_line(too_old(int(query.revision or 0), cluster.store.revision)))
             return response
-        await writer.write_all(first)
+        await writer.write_all(lines.of(first))
+        if query.initial_events:
+            await writer.write(bookmark(target.resource, revision, initial_end=True))
         if fault.watch_stall_s:
             await asyncio.sleep(fault.watch_stall_s)
         ends_at = loop.time() + min(query.timeout_s or _DEFAULT_TIMEOUT_S, fault.watch_end_s or _DEFAULT_TIMEOUT_S)
@@ -73,9 +80,9 @@ async def serve_watch(
                 subscription.events.clear()
             if subscription.events:
                 woken.clear()
-                lines = [event_line(target.resource, event) for event in subscription.events]
+                events = list(subscription.events)
                 subscription.events.clear()
-                await writer.write_all(lines)
+                await writer.write_all(lines.of(events))
                 continue
             if query.bookmarks and loop.time() >= bookmark_at:
                 await writer.write(bookmark(target.resource, cluster.store.revision if knows is None else knows))
@@ -92,6 +99,25 @@ async def serve_watch(
         return response
     finally:
         cluster.store.unsubscribe(target.resource.storage, subscription)
+
+
+class _Lines:
+    """A watch's events as lines."""
+
+    def __init__(self, cluster: Cluster, target: Target, table: TableForm | None) -> None:
+        self._cluster = cluster
+        self._resource = target.resource
+        self._table = table
+        self._headers = True
+
+    def of(self, events: Iterable[Event]) -> list[bytes]:
+        if self._table is None:
+            return [event_line(self._resource, event) for event in events]
+        lines = []
+        for event in events:
+            lines.append(self._table.of_event(self._resource, event, self._cluster.clock(), headers=self._headers))
+            self._headers = False
+        return lines
 
 
 class _Writer:
