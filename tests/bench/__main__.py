@@ -46,6 +46,7 @@ ASKED_FOR = (
     "history",
     "core",
     "names",
+    "startup",
 )  #: take minutes, and the first programs that are not everywhere
 
 

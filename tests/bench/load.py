@@ -69,20 +69,10 @@ class Load:
 
     async def nodes(self, count: int, *, cards: int = 8, labels: Mapping[str, str] = MappingProxyType({})) -> None:
         """Ready nodes of one size, without kubelets behind them. labels: more of them."""
-        size = {"cpu": "128", "memory": "1024Gi", "pods": "110", "nvidia.com/gpu": str(cards)}
 
         async def make(i: int) -> None:
             name = node_name(i)
-            await self.client.json(
-                "POST",
-                NODES.path(),
-                body={
-                    "apiVersion": "v1",
-                    "kind": "Node",
-                    "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
-                    "status": {"capacity": size, "allocatable": size, "conditions": [{"type": "Ready", "status": "True"}]},
-                },
-            )
+            await self.client.json("POST", NODES.path(), body=node_body(name, cards=cards, labels=labels))
             # The API server taints what is new as not ready, and waits for a controller that is not here.
             await self.client.json("PATCH", NODES.path(name=name), body={"spec": {"taints": None}}, content_type=MERGE_PATCH)
 
@@ -97,7 +87,7 @@ class Load:
             await self._group(prefix, count)
         group = prefix if gang else ""
         await in_parallel(
-            lambda i: self.create(_pod(f"{prefix}-{i}", scheduler, cards, group=group, queue=queues[i % len(queues)])),
+            lambda i: self.create(pod_body(f"{prefix}-{i}", scheduler, cards, group=group, queue=queues[i % len(queues)])),
             range(count),
         )
         return await self.all_bound(count)
@@ -106,7 +96,7 @@ class Load:
         """So many gangs of HBox's, of members with one card each."""
         prefix = self.begin()
         await in_parallel(lambda i: self._group(f"{prefix}-{i}", members, queue=queue), range(count))
-        pods = [_pod(f"{prefix}-{i}-{m}", "hbox", 1, group=f"{prefix}-{i}") for i in range(count) for m in range(members)]
+        pods = [pod_body(f"{prefix}-{i}-{m}", "hbox", 1, group=f"{prefix}-{i}") for i in range(count) for m in range(members)]
         await in_parallel(lambda i: self.create(pods[i]), range(len(pods)))
         return await self.all_bound(len(pods))
 
@@ -117,23 +107,13 @@ class Load:
 
     async def queue(self, name: str, *, deserved: int) -> None:
         """A queue that deserves so many cards."""
-        body = {
-            "apiVersion": "scheduling.volcano.sh/v1beta1",
-            "kind": "Queue",
-            "metadata": {"name": name},
-            "spec": {"deserved": {"nvidia.com/gpu": str(deserved)}},
-        }
-        await self.client.json("POST", QUEUES.path(), body=body)
+        await self.client.json("POST", QUEUES.path(), body=queue_body(name, deserved={"nvidia.com/gpu": str(deserved)}))
 
     async def departments(self, count: int, *, queues: int) -> list[str]:
         """Departments of equal weight, and in them so many queues; returns the names of the queues."""
 
         async def make(name: str, parent: str) -> None:
-            spec = {"weight": 1, **({"parent": parent} if parent else {})}
-            body = {
-                "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}, "spec": spec,
-            }  # fmt: skip
-            await self.client.json("POST", QUEUES.path(), body=body)
+            await self.client.json("POST", QUEUES.path(), body=queue_body(name, parent=parent))
 
         await in_parallel(lambda i: make(f"department-{i}", ""), range(count))
         await in_parallel(lambda i: make(f"queue-{i}", f"department-{i % count}"), range(queues))
@@ -145,7 +125,7 @@ class Load:
         async with asyncio.TaskGroup() as group:
             for i in range(count):
                 await asyncio.sleep(began + i / per_s - monotonic_s())
-                group.create_task(self.create(_pod(f"{prefix}-{i}", scheduler, cards)))
+                group.create_task(self.create(pod_body(f"{prefix}-{i}", scheduler, cards)))
         return await self.all_bound(count)
 
     def times(self, offset: float) -> tuple[dict[str, float], dict[str, float]]:
@@ -158,7 +138,7 @@ class Load:
         prefix = self.begin()
         await in_parallel(
             lambda i: self.create(
-                _pod(f"{prefix}-{i}", scheduler, cards, node=node_name(i % nodes), queue=queues[i % len(queues)])
+                pod_body(f"{prefix}-{i}", scheduler, cards, node=node_name(i % nodes), queue=queues[i % len(queues)])
             ),
             range(count),
         )
@@ -166,7 +146,7 @@ class Load:
     async def create_and_bind(self, count: int, *, nodes: int) -> Measured:
         """So many pods of one card that no scheduler takes; when all are created they are bound to one node after the other."""
         prefix = self.begin()
-        await in_parallel(lambda i: self.create(_pod(f"{prefix}-{i}", "no-scheduler", 1)), range(count))
+        await in_parallel(lambda i: self.create(pod_body(f"{prefix}-{i}", "no-scheduler", 1)), range(count))
         await in_parallel(lambda i: bind_pod(self.client, f"{prefix}-{i}", node_name(i % nodes)), range(count))
         return await self.all_bound(count)
 
@@ -225,6 +205,22 @@ def node_name(number: int) -> str:
     return f"n{number:05d}"
 
 
+def node_body(name: str, *, cards: int = 8, labels: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    size = {"cpu": "128", "memory": "1024Gi", "pods": "110", "nvidia.com/gpu": str(cards)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
+        "status": {"capacity": size, "allocatable": size, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def queue_body(name: str, *, parent: str = "", deserved: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """`deserved`: amounts of a queue that has no weight."""
+    spec = {"deserved": deserved} if deserved else {"weight": 1, **({"parent": parent} if parent else {})}
+    return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
 async def bind_pod(client: KubeClient, name: str, node: str) -> None:
     """Without a look at what is free there."""
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
@@ -232,7 +228,7 @@ async def bind_pod(client: KubeClient, name: str, node: str) -> None:
     await client.json("POST", f"{PODS.path(NAMESPACE, name)}/binding", body=body)
 
 
-def _pod(name: str, scheduler: str, cards: int, *, group: str = "", node: str = "", queue: str = "") -> dict[str, Any]:
+def pod_body(name: str, scheduler: str, cards: int, *, group: str = "", node: str = "", queue: str = "") -> dict[str, Any]:
     resources: dict[str, Any] = {"requests": {"cpu": str(cards or 1), "memory": f"{4 * (cards or 1)}Gi"}}
     if cards:
         resources["limits"] = {"nvidia.com/gpu": str(cards)}

@@ -69,14 +69,14 @@ async def measure(folder: Path, *, nodes: int, running: int, kills: bool) -> Mea
     with emulator(folder) as kubeconfig:
         async with Load.connect(kubeconfig) as load:
             await load.nodes(nodes)
-            await asyncio.to_thread(_define, kubeconfig)
+            await asyncio.to_thread(define, kubeconfig)
             queues = await load.departments(DEPARTMENTS, queues=QUEUES)
             if running:
                 with_cards = min(running, 8 * nodes - BURST)
                 await load.settled(with_cards, nodes=nodes, scheduler="hbox", queues=queues)
                 await load.settled(running - with_cards, nodes=nodes, scheduler="hbox", cards=0, queues=queues)
             began = time.monotonic()
-            with _hbox(kubeconfig, folder / "state") as pids:
+            with hbox(kubeconfig, folder / "state") as pids:
                 ready_s = time.monotonic() - began
                 _progress(f"{nodes:,} nodes: ready after {ready_s:.1f} s")
                 started_cpu_s = {name: cpu_s(pid) for name, pid in pids.items()}
@@ -132,7 +132,7 @@ def emulator(folder: Path) -> Iterator[Path]:
             process.terminate()
 
 
-def _define(kubeconfig: Path) -> None:
+def define(kubeconfig: Path) -> None:
     subprocess.run([HBOX, "definitions", "apply", "--kubeconfig", kubeconfig], check=True, capture_output=True)
 
 
@@ -145,7 +145,7 @@ def _audit(state: Path) -> str:
 
 
 @contextmanager
-def _hbox(kubeconfig: Path, state: Path) -> Iterator[dict[str, int]]:
+def hbox(kubeconfig: Path, state: Path) -> Iterator[dict[str, int]]:
     """Process ids of its services by name, once all are ready."""
     errors = state.with_suffix(".err")
     with errors.open("wb") as err:
