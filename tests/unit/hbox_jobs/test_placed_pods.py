@@ -3,10 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+from hbox_common.clock import monotonic_s
 from hbox_common.events import JobsAsked
 from hbox_common.kube import Freshness
-from hbox_common.model import LeavingPod, Match, MatchOperator, NodeName, NodeTerm
-from hbox_jobs.adapters.announcer import pages
+from hbox_common.model import LeavingPod, Match, MatchOperator, NodeName, NodeTerm, PodPhase, PodUid
+from hbox_jobs.adapters.announcer import PAGE_ITEMS, pages
 from hbox_jobs.core.jobs import LAZY_S, Jobs
 from hbox_jobs.core.requests import Container
 from hbox_jobs.core.spec import PodSpec, Shape, shape_of
@@ -87,6 +88,26 @@ def test_answer_that_would_be_discarded_has_no_pods() -> None:
     assert answer(stale, complete=True) == (0, False, False)
     assert answer(fresh, complete=True) == (1, True, False)
     assert answer(fresh, complete=True, computed=True) == (0, True, False)
+
+
+def test_pods_of_an_answer_are_computed_page_by_page() -> None:
+    """A pod that ends between two pages is listed as ended, one that is bound then is left to its message, and a change is in the later pages."""
+    jobs = Jobs()
+    for i in range(2 * PAGE_ITEMS + 1):
+        jobs.pod(pod(f"p{i}", shape=CARD, node="n1", status="Running"), 0.0)
+    found = pages(JobsAsked(asker="s", jobs=False, pods=True, ended=True), jobs, Freshness("1", 0.0), synced=True)
+    first = next(found)
+    jobs.pod_gone(PodUid("uid-p0"), monotonic_s())
+    jobs.pod_gone(PodUid(f"uid-p{PAGE_ITEMS}"), monotonic_s())
+    jobs.pod(pod(f"p{PAGE_ITEMS + 1}", shape=CARD, node="n1", status="Succeeded"), 0.0)
+    jobs.pod(pod("new", shape=CARD, node="n1", status="Running"), 0.0)
+    rest = [one for page in found for one in page.pods]
+    assert [one.name for one in first.pods] == [f"p{i}" for i in range(PAGE_ITEMS)]
+    assert [(one.name, one.phase) for one in rest[: PAGE_ITEMS + 1 : PAGE_ITEMS - 1]] == [
+        (f"p{PAGE_ITEMS + 1}", PodPhase.SUCCEEDED),
+        (f"p{2 * PAGE_ITEMS}", PodPhase.RUNNING),
+    ]
+    assert [(one.name, one.phase) for one in rest[PAGE_ITEMS:]] == [("p0", PodPhase.GONE), (f"p{PAGE_ITEMS}", PodPhase.GONE)]
 
 
 def test_they_are_told_to_who_asks_for_them() -> None:

@@ -15,8 +15,11 @@ class SickPolicy(StrEnum):
 
 def sick_policy(annotations: Mapping[str, str]) -> SickPolicy | None:
     """The policy that these annotations state; None if they state none, or an unknown one."""
+    stated = annotations.get(ON_SICK_HARDWARE)
+    if stated is None:
+        return None
     try:
-        return SickPolicy(annotations.get(ON_SICK_HARDWARE, ""))
+        return SickPolicy(stated)
     except ValueError:
         return None
 

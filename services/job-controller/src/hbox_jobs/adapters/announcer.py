@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain, islice
 from typing import TypeVar
 
 from hbox_common.bus import Bus
@@ -202,7 +203,7 @@ class Announcer:
         for event in refused:
             assert isinstance(event, JobsPending)
             for job in event.jobs:
-                pods = sum(len(task.pods) for task in job.tasks)
+                pods = _pods_of(job)
                 with within(job.traceparent):
                     log.error("job %s/%s cannot be announced", job.namespace, job.name)
                 why = f"its {pods} pods in {len(job.tasks)} different shapes are more than one message carries"
@@ -231,9 +232,13 @@ class Announcer:
 def pages(
     asked: JobsAsked, jobs: Jobs, seen: Freshness, *, synced: bool, without: Mapping[str, str] | None = None
 ) -> Iterator[JobsPage]:
-    """The answer to `asked`: at least one page; the bus divides those that are too large. All data is read before the first page is returned. `seen`: freshness
-    of the copy of pods; if it is stale, its pages are returned all the same, marked incomplete: they are useful for display but not for decisions. A program
-    that can use only complete pages sets `JobsAsked.complete`. `without`: shards without a scheduler, with the message for their jobs.
+    """The answer to `asked`: at least one page; the bus divides those that are too large. `seen`: freshness of the copy of pods; if it is stale, its pages are
+    returned all the same, marked incomplete: they are useful for display but not for decisions. A program that can use only complete pages sets
+    `JobsAsked.complete`. `without`: shards without a scheduler, with the message for their jobs.
+
+    The jobs and the pods that are listed are those of the call. All that is computed of them is computed page by page, since 100,000 pods take a second: other
+    tasks run between two pages. What changes meanwhile is published too, and a page has the present state or an older one, as if the whole answer had been
+    delayed. Pods that end between two pages are among `ended`, which is read last.
     """
     page = partial(
         JobsPage,
@@ -245,48 +250,56 @@ def pages(
     )
     if (asked.complete and (not synced or seen.old)) or (asked.computed and not jobs.computed):
         return iter([page()])
-    wanted: list[JobsPage] = []
-    for shard in (asked.shard,) if asked.shard else jobs.routing.shards.names:
-        if synced:
-            wanted += _of_shard(asked, jobs, shard, partial(page, shard=shard))
+    wanted: list[Iterable[JobsPage]] = []
+    if synced:
+        shards = (asked.shard,) if asked.shard else jobs.routing.shards.names
+        wanted += [_of_shard(asked, jobs, shard, partial(page, shard=shard)) for shard in shards]
     if synced and asked.pods:
-        wanted += [page(pods=some) for some in _some(jobs.facts())]
-        wanted += [page(leaving=some) for some in _some(jobs.leaving())]
+        wanted.append(page(pods=some) for some in _some(jobs.facts()))
+        wanted.append(page(leaving=some) for some in _some(jobs.leaving()))
     if synced and asked.ended:
-        wanted += [page(pods=some) for some in _some(jobs.ended(monotonic_s()))]
+        wanted.append(page(pods=some) for some in _some(jobs.ended(monotonic_s())))
     if synced and asked.verdicts:
-        wanted += [page(verdicts=some) for some in _some(jobs.verdicts(without or {}))]
+        wanted.append(page(verdicts=some) for some in _some(jobs.verdicts(without or {})))
     if synced and asked.waits:
-        wanted += [page(waits=some) for some in _some(jobs.waits.all())]
+        wanted.append(page(waits=some) for some in _some(jobs.waits.all()))
     if synced and asked.jobs:
-        wanted += [page(neighbours=some) for some in _some(jobs.neighbours.all())]
+        wanted.append(page(neighbours=some) for some in _some(jobs.neighbours.all()))
         namespaces = _plain(jobs.neighbours.namespaces.all())
-        wanted.append(page(priority_classes=dict(jobs.priority_classes), namespaces=namespaces))
-    return iter(wanted or [page()])
+        wanted.append([page(priority_classes=dict(jobs.priority_classes), namespaces=namespaces)])
+    return _at_least_one(chain.from_iterable(wanted), page)
 
 
-def _of_shard(asked: JobsAsked, jobs: Jobs, shard: str, page: Callable[..., JobsPage]) -> list[JobsPage]:
+def _of_shard(asked: JobsAsked, jobs: Jobs, shard: str, page: Callable[..., JobsPage]) -> Iterator[JobsPage]:
     """What is wanted of the jobs of one shard."""
     own = partial(_own, jobs, shard)
-    wanted: list[JobsPage] = []
+    wanted: list[Iterable[JobsPage]] = []
     if asked.jobs:
         found = [*own(jobs.jobs()), *(own(jobs.held()) if asked.held else ())]
-        chunks = _chunks(found, [max(1, j.members - j.bound) for j in found])
-        wanted += [page(jobs=tuple(chunk)) for chunk in chunks]
+        wanted.append(page(jobs=some) for some in _chunks((j, max(1, j.members - j.bound)) for j in found))
     if asked.placed:
-        there = list(own(jobs.placed()))
-        chunks = _chunks(there, [sum(len(task.pods) for task in job.tasks) for job in there])
-        wanted += [page(placed=tuple(chunk)) for chunk in chunks]
+        wanted.append(page(placed=some) for some in _chunks((j, _pods_of(j)) for j in own(jobs.placed())))
+    waiting = [job for job in own(jobs.jobs()) if job.tasks] if asked.demand or asked.terms else []
     if asked.demand:
-        waiting = [job for job in own(jobs.jobs()) if job.tasks]
-        demands = _chunks([demand_of(job) for job in waiting], [sum(len(task.pods) for task in job.tasks) for job in waiting])
-        wanted += [page(demand=tuple(chunk)) for chunk in demands]
+        wanted.append(page(demand=some) for some in _chunks((demand_of(job), _pods_of(job)) for job in waiting))
     elif asked.terms:
-        wanted += [page(terms=some) for some in _some(terms_of(job) for job in own(jobs.jobs()) if job.tasks)]
+        wanted.append(page(terms=some) for some in _some(map(terms_of, waiting)))
     if asked.jobs:
-        wanted += [page(groups=some) for some in _some(own(jobs.admission.all()))]
-        wanted += [page(missing=some) for some in _some(jobs.successions.all())]
-    return wanted or ([page()] if jobs.routing.shards.several else [])  # that there is such a shard
+        wanted.append([page(groups=some) for some in _some(own(jobs.admission.all()))])
+        wanted.append([page(missing=some) for some in _some(jobs.successions.all())])
+    found_pages = chain.from_iterable(wanted)
+    return (
+        _at_least_one(found_pages, page) if jobs.routing.shards.several else found_pages
+    )  # a page shows that the shard exists
+
+
+def _at_least_one(found: Iterator[JobsPage], page: Callable[[], JobsPage]) -> Iterator[JobsPage]:
+    yield next(found, None) or page()
+    yield from found
+
+
+def _pods_of(job: Job) -> int:
+    return sum(len(task.pods) for task in job.tasks)
 
 
 def _own(jobs: Jobs, shard: str, found: Iterable[J]) -> Iterator[J]:
@@ -294,10 +307,11 @@ def _own(jobs: Jobs, shard: str, found: Iterable[J]) -> Iterator[J]:
     return iter(found) if not jobs.routing.shards.several else (one for one in found if jobs.shard_of(one.id) == shard)
 
 
-def _some(items: Iterable[T]) -> list[tuple[T, ...]]:
+def _some(items: Iterable[T]) -> Iterator[tuple[T, ...]]:
     """In order, PAGE_ITEMS together."""
-    found = tuple(items)
-    return [found[start : start + PAGE_ITEMS] for start in range(0, len(found), PAGE_ITEMS)]
+    found = iter(items)
+    while some := tuple(islice(found, PAGE_ITEMS)):
+        yield some
 
 
 def _plain(namespaces: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
@@ -314,14 +328,15 @@ def last_revision(event: Event) -> int:
     return 0
 
 
-def _chunks(items: Sequence[T], weights: Sequence[int]) -> list[list[T]]:
-    """Items in order, at most PAGE_ITEMS and, unless one alone has more, PAGE_PODS of weight together."""
-    chunks: list[list[T]] = []
+def _chunks(weighed: Iterable[tuple[T, int]]) -> Iterator[tuple[T, ...]]:
+    """Items with their weights, in order, at most PAGE_ITEMS and, unless one alone has more, PAGE_PODS of weight together."""
+    chunk: list[T] = []
     weight = 0
-    for item, own in zip(items, weights, strict=True):
-        if not chunks or len(chunks[-1]) >= PAGE_ITEMS or weight + own > PAGE_PODS:
-            chunks.append([])
-            weight = 0
-        chunks[-1].append(item)
+    for item, own in weighed:
+        if chunk and (len(chunk) >= PAGE_ITEMS or weight + own > PAGE_PODS):
+            yield tuple(chunk)
+            chunk, weight = [], 0
+        chunk.append(item)
         weight += own
-    return chunks
+    if chunk:
+        yield tuple(chunk)

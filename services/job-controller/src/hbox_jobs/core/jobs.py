@@ -879,30 +879,38 @@ class Jobs:
         return (r.job for r in self._records.values() if r.job is not None and r.held)
 
     def placed(self) -> Iterator[Job]:
-        """Jobs with pods that have a node, and these as their tasks."""
-        for record in self._records.values():
+        """Jobs with pods that have a node when they are reached, and these as their tasks."""
+        for record in list(self._records.values()):
             if record.job is None or record.job.bound == 0 or record.unpublishable:
                 continue
             if tasks := placed_of(record, self.volumes):
                 yield replace(record.job, tasks=tasks, standing=())
 
     def facts(self) -> Iterator[PodFact]:
-        """All pods that have a node."""
-        return (self._fact(pod, FACT_PHASE[pod.status]) for pod in self._pods.values() if pod.node)
+        """All pods that have a node now, each as it is when it is reached. A pod that is gone by then is left out; `ended` has it."""
+        return self._facts_of([uid for uid, pod in self._pods.items() if pod.node])
+
+    def _facts_of(self, uids: Iterable[PodUid]) -> Iterator[PodFact]:
+        for uid in uids:
+            pod = self._pods.get(uid)
+            if pod is not None and pod.node:
+                yield self._fact(pod, FACT_PHASE[pod.status])
 
     def leaving(self) -> Iterator[LeavingPod]:
         """Pods that hold cards and are being deleted."""
-        for pod in self._pods.values():
+        for pod in list(self._pods.values()):
             if pod.deleting and pod.node and FACT_PHASE[pod.status].holds and (cards := VENDORS.asked(pod.shape.requests)):
                 yield LeavingPod(pod.namespace, pod.name, pod.node, cards, pod.ends_at, pod.finalizers)
 
     def ended(self, now: float) -> Iterator[PodFact]:
         """Pods that ended in the last minute: a service that lost the messages about them still holds their places."""
-        return (fact for at, fact in self._ended if now - at < ENDED_S)
+        for at, fact in list(self._ended):
+            if now - at < ENDED_S:
+                yield fact
 
     def verdicts(self, without: Mapping[str, str] = {}) -> Iterator[JobVerdict]:
         """Why jobs wait, by the scheduler or by their own problem. `without`: shards without a scheduler, with the message for their jobs."""
-        for record in self._records.values():
+        for record in list(self._records.values()):
             if record.job is None or not (record.job.tasks or record.gated or self.admission.waits(record)):
                 continue
             if record.verdict is not None and record.plain_reason == record.verdict.message:

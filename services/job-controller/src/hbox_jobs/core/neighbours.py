@@ -130,11 +130,12 @@ class Neighbours:
         return Neighbour(pod.uid, pod.namespace, leaving=pod.deleting)
 
     def all(self) -> Iterator[Neighbour]:
-        """All neighbours, for a subscriber without state."""
+        """All neighbours, for a subscriber without state, each as it is when it is reached."""
         if self._silent:
             return
-        for pod in self._pods.values():
-            published = self._of(pod)
+        for uid in list(self._pods):
+            pod = self._pods.get(uid)
+            published = self._of(pod) if pod is not None else None
             if published is not None:
                 yield published
 
