@@ -34,6 +34,7 @@ class Peers:
         self.computed = True
         self.readings = 0  #: of jobs
         self.claims: dict[str, Claim] = {}
+        self.claim_readings = 0  #: of all claims, not of the head alone
         self.proposed: list[Plan] = []
         self.waiting: dict[str, str] = {}
         self.scores: dict[str, str] = {}
@@ -58,6 +59,12 @@ class Peers:
         self.jobs.extend(jobs)
         await self._bus.publish(JobsPending(jobs=jobs), "0")
 
+    async def record(self, claim: Claim) -> None:
+        """A running pod holds this claim."""
+        self.claims[claim.pod_uid] = claim
+        previous, self.index = self.index, Index(self.index + 1)
+        await self._bus.publish(ClaimsChanged(epoch=self.epoch, previous=previous, index=self.index, claims=(claim,)), "0")
+
     async def end_pod(self, pod: str) -> None:
         """The pod ended, and its claim with it."""
         claim, previous = replace(self.claims.pop(pod), state=ClaimState.VOID), self.index
@@ -69,8 +76,10 @@ class Peers:
         placed = tuple(self.placed) if asked.placed and self.computed else ()
         yield JobsPage(complete=True, computed=self.computed, jobs=tuple(self.jobs), placed=placed)
 
-    async def _list_claims(self, _: ClaimsAsked) -> AsyncIterator[Event]:
-        yield ClaimsPage(epoch=self.epoch, index=self.index, frozen=self.frozen, claims=tuple(self.claims.values()))
+    async def _list_claims(self, asked: ClaimsAsked) -> AsyncIterator[Event]:
+        self.claim_readings += not asked.head
+        claims = () if asked.head else tuple(self.claims.values())
+        yield ClaimsPage(epoch=self.epoch, index=self.index, frozen=self.frozen, claims=claims)
 
     async def _on_waiting(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:

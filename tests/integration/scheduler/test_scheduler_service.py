@@ -24,6 +24,7 @@ from hbox_common.events import (
     shard_of,
 )
 from hbox_common.model import (
+    DEFAULT_QUEUE,
     CardSlice,
     Claim,
     ClaimId,
@@ -207,6 +208,41 @@ async def test_the_change_with_which_the_books_open_is_enough_to_go_on(
         peers.frozen = False
         await peers._bus.publish(ClaimsChanged(epoch=Epoch(1), previous=Index(0), index=Index(0), claims=()), "0")
         await until(lambda: "a-0" in peers.claims, "planned as soon as they are open")
+
+
+def running_pod(number: int) -> Claim:
+    return Claim(
+        id=ClaimId(f"c-{number}"),
+        pod_uid=PodUid(f"running-{number}"),
+        namespace="default",
+        pod=f"running-{number}",
+        job=JobId(f"running-{number}"),
+        plan=PlanId(f"p-{number}"),
+        queue=DEFAULT_QUEUE,
+        priority=0,
+        node=NodeName("n1"),
+        requests={"cpu": 100},
+        slices=(),
+        state=ClaimState.POSTED,
+    )
+
+
+async def test_all_claims_are_read_once_more_when_the_ledger_opens_however_many_changes_it_publishes_before(
+    peers: Peers, service: SchedulerService
+) -> None:
+    await peers.cluster([node("n1", cards=2)])
+    peers.frozen = True
+    peers.jobs = [job("a", cards=1)]
+    async with running(peers, service):
+        await until(lambda: service.scheduler.epoch == 1, "the frozen claims are read")
+        for number in range(20):
+            await peers.record(running_pod(number))
+            await asyncio.sleep(0.05)
+        await until(lambda: service.scheduler.index == peers.index, "the changes are applied")
+        assert peers.claim_readings == 1
+        peers.frozen = False
+        await until(lambda: "a-0" in peers.claims, "planned as soon as it is open")
+        assert peers.claim_readings == 2
 
 
 async def test_an_unhealthy_node_gets_nothing(peers: Peers, service: SchedulerService) -> None:

@@ -73,8 +73,7 @@ ASK_TIMEOUT_S = 10.0
 #: The same for everything, whose pages are processed while they arrive: 100,000 claims take some seconds, and a crowded machine several times as long. A server
 #: that is silent is asked again much earlier.
 READ_TIMEOUT_S = 60.0
-#: Between two requests while the ledger is frozen and has not published its opening: all claims of a large cluster cost it and the scheduler a tenth of a
-#: second.
+#: Between two requests for the ledger's head while it is frozen and publishes no change.
 FROZEN_AGAIN_S = 2.0
 #: The place was free when the plan was made, and was taken meanwhile: by another shard, or by pods that Kubernetes reported.
 CONFLICTING = frozenset(
@@ -480,24 +479,43 @@ class Feeds:
                 self._take_claims(pages, claims, before)
             self._changed()
             if pages[0].frozen:
-                try:
-                    async with asyncio.timeout(FROZEN_AGAIN_S):
-                        await self._ask_claims.wait()
-                except TimeoutError:
-                    self._ask_claims.set()
+                await self._until_open()
+                self._ask_claims.set()
+
+    async def _until_open(self) -> None:
+        """Return when the ledger is open. While it is frozen, it records running pods by the thousand, each turn of which is a change of claims: all claims
+        are read once, at the end, and only the head before."""
+        while True:
+            try:
+                async with asyncio.timeout(FROZEN_AGAIN_S):
+                    await self._ask_claims.wait()
+            except TimeoutError:
+                pass
+            self._ask_claims.clear()
+            head = await self._ask_head()
+            if head is not None and not head.frozen:
+                return
+            await asyncio.sleep(ASK_AGAIN_S)
+
+    async def _ask_head(self) -> ClaimsPage | None:
+        """The ledger's state without its claims; None if it does not answer."""
+        try:
+            pages = await self._bus.ask(ClaimsAsked(asker=self._instance, head=True), ClaimsPage, timeout_s=ASK_TIMEOUT_S)
+        except (Unavailable, InvalidRequest) as e:
+            self._warn_once("claims", e)
+            return None
+        return pages[0] if pages else None
 
     async def _ask_while_held(self) -> NoReturn:
         """Plans are held: ask until they are accepted again."""
         while True:
             await self._held.wait()
             await asyncio.sleep(HELD_AGAIN_S)
-            try:
-                pages = await self._bus.ask(ClaimsAsked(asker=self._instance, head=True), ClaimsPage, timeout_s=ASK_TIMEOUT_S)
-            except Unavailable as e:
-                self._warn_once("claims", e)
+            head = await self._ask_head()
+            if head is None:
                 continue
-            if pages and pages[0].held != self._scheduler.held:
-                self._scheduler.on_held(pages[0].held)
+            if head.held != self._scheduler.held:
+                self._scheduler.on_held(head.held)
             if not self._scheduler.held:
                 self._held.clear()
                 self._changed()
