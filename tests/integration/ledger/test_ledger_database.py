@@ -266,6 +266,22 @@ async def test_queues_and_their_end_survive(kit: Kit, database_url: str) -> None
         assert views[QueueName("q")].queue.capability == {"cpu": 5}
 
 
+async def test_use_of_queues_is_published_when_the_ledger_opens_and_rules_before(kit: Kit, database_url: str) -> None:
+    q = QueueName("q")
+    async with kit.started(database_url) as running:
+        changed = running.views.changed_queues
+        await running.ledger.set_queues(Queue(q))
+        assert {view.queue.name for view in await changed()} == {DEFAULT_QUEUE, q}
+        await running.see("1", kit.fact("pod", "n0", PodPhase.RUNNING))
+        assert await changed() == [], "all queues are published when it opens"
+        await running.ledger.set_queues(Queue(q, capability={"cpu": 5}))
+        assert [view.queue.capability for view in await changed()] == [{"cpu": 5}]
+        await running.open(kit.fact("pod", "n0", PodPhase.RUNNING))
+        views = {view.queue.name: view for view in await changed()}
+        assert views.keys() == {DEFAULT_QUEUE, q}
+        assert views[DEFAULT_QUEUE].used
+
+
 async def test_old_rows_are_forgotten_and_live_ones_are_not(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
         await running.open()

@@ -74,6 +74,8 @@ class Views:
 
     def __init__(self, ledger: Ledger, store: Store) -> None:
         self._ledger, self._store = ledger, store
+        self._rules: dict[QueueName, Queue | None] = {}  #: of queues that `changed_queues` returned while the ledger was frozen
+        self._left_out: set[QueueName] = set()  #: by `changed_queues`, until the ledger opens
 
     async def epoch(self) -> Epoch:
         """The epoch that the database is in, which another ledger may have begun."""
@@ -100,10 +102,18 @@ class Views:
             )
 
     async def changed_queues(self) -> list[QueueView]:
-        """The queues whose rules or use changed since the last call."""
+        """The queues whose rules or use changed since the last call. While the ledger is frozen, it records running pods by the thousand: changes of use are
+        left out until it opens."""
         async with self._ledger.still() as state:
-            models = self._ledger.models
-            return [_view(state, name, self._ledger.gone.get(name), models) for name in self._ledger.touched.take()]
+            models, names = self._ledger.models, self._ledger.touched.take()
+            if state.frozen:
+                self._left_out.update(names)
+                names = [name for name in names if name not in self._rules or self._rules[name] is not state.queues.of(name)]
+                self._rules |= {name: state.queues.of(name) for name in names}
+            elif self._rules:
+                names = sorted({*names, *self._left_out})
+                self._rules, self._left_out = {}, set()
+            return [_view(state, name, self._ledger.gone.get(name), models) for name in names]
 
     async def queues(self, names: Sequence[QueueName] = ()) -> QueuesView:
         """These queues, in this order; none named: all, by name."""
