@@ -1,9 +1,8 @@
 """Processor time and peak memory of each service's start beside running pods: the first start of the platform, then one restart of each service.
 
 Run it as `python -m tests.bench startup`: 40,000 pods on 5,000 nodes; `HBOX_BENCH_SIZE=2.5`: 100,000 on 12,500. A separate process writes the pods
-directly into the store of an emulated API server. A service is killed with -9 while no pod arrives, so that its figures are those of its own
-start; `hbox up` starts it again. `HBOX_BENCH_RESTARTS` names services to restart (default: all, none with ""). `HBOX_PROFILE` names a folder for
-profiles of the main threads.
+into the store of an emulated API server. Each service is killed with -9 while no pod arrives, which measures its own start; `hbox up` restarts it.
+`HBOX_BENCH_RESTARTS`: services to restart, comma-separated (default: all, none with ""). `HBOX_PROFILE`: folder for profiles of the main threads.
 """
 
 import asyncio
