@@ -1,4 +1,4 @@
-"""Processor time and peak memory of each service's start beside running pods: the first start of the platform, then one restart of each service.
+"""Processor time and peak memory of each service's start in a cluster with running pods: the first start of the platform, then one restart of each service.
 
 Run it as `python -m tests.bench startup`: 40,000 pods on 5,000 nodes; `HBOX_BENCH_SIZE=2.5`: 100,000 on 12,500. A separate process writes the pods
 into the store of an emulated API server. Each service is killed with -9 while no pod arrives, which measures its own start; `hbox up` restarts it.
