@@ -95,6 +95,48 @@ MATRIX: Mapping[str, Sequence[str]] = {
     ),
     "files": ("policy=actions: allocate", "pools=pools: []", "healthRules.policies\\.yaml=mute_s: 60"),
     "devices": ("deviceConfig=nvidia: null", "services.node-agent.enabled=true", "services.node-remedy.enabled=true"),
+    "placement": (
+        "profile=production",
+        "pods.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=role",
+        "pods.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists",
+        "pods.topologySpreadConstraints[0].maxSkew=2",
+        "pods.topologySpreadConstraints[0].topologyKey=rack",
+        "pods.topologySpreadConstraints[0].whenUnsatisfiable=DoNotSchedule",
+        "pods.extraEnv[0].name=HTTPS_PROXY",
+        "pods.extraEnv[0].value=http://proxy:3128",
+        "pods.extraVolumes[0].name=authority",
+        "pods.extraVolumes[0].emptyDir.medium=Memory",
+        "pods.extraVolumeMounts[0].name=authority",
+        "pods.extraVolumeMounts[0].mountPath=/authority",
+        "services.binder.nodeSelector.role=binder",
+        "services.binder.extraEnv[0].name=BINDER_ONLY",
+        "services.binder.serviceAccount.annotations.role=arn:binder",
+        "services.binder.topologySpreadConstraints[0].topologyKey=row",
+        "services.node-remedy.enabled=true",
+        "services.node-remedy.serviceAccount.annotations.role=arn:remedy",
+        "nats.nodeSelector.role=broker",
+        "nats.tolerations[0].operator=Exists",
+        "admission.webhook.enabled=true",
+        "admission.webhook.certManager.enabled=true",
+        "admission.webhook.hostNetwork=true",
+        "admission.webhook.ports.https=18443",
+        "admission.webhook.ports.health=18080",
+    ),
+    "backups": ("backup.enabled=true",),
+    "backups of postgres": (
+        "profile=production",
+        "backup.enabled=true",
+        "backup.claim=shared",
+        "backup.keep=3",
+        "database.secret.name=pg",
+        "database.secret.key=url",
+        "database.secret.healthKey=health_url",
+    ),
+    "OpenShift": (
+        "pods.podSecurityContext.runAsUser=null",
+        "pods.podSecurityContext.runAsGroup=null",
+        "pods.podSecurityContext.fsGroup=null",
+    ),
     "all that is off": (
         "admission.enabled=false",
         "userRoles.aggregate=false",
@@ -170,6 +212,7 @@ def of(name: str, *kinds: str) -> list[dict[str, Any]]:
 
 def pods(name: str) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
     """What makes pods: its kind and name, the pod's labels, the pod's spec."""
-    for found in of(name, "Deployment", "StatefulSet", "DaemonSet", "Job", "Pod"):
-        pod = found if found["kind"] == "Pod" else found["spec"]["template"]
+    for found in of(name, "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "Pod"):
+        owner = found["spec"]["jobTemplate"] if found["kind"] == "CronJob" else found
+        pod = found if found["kind"] == "Pod" else owner["spec"]["template"]
         yield f"{found['kind']}/{found['metadata']['name']}", pod["metadata"]["labels"], pod["spec"]

@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hbox_binder.settings import BinderSettings
-from hbox_cli.platform import chart, rights
+from hbox_cli.platform import chart, chart_values, rights
 from hbox_cli.platform.crds import CLASSES
 from hbox_cli.platform.identities import identities
 from hbox_cli.services import ALONE, ON_NODES, PAIRED, REPLICATED, SERVICES
@@ -58,9 +58,11 @@ def test_every_pod_runs_where_pod_security_is_restricted(name: str) -> None:
         if who in (AGENT, REMEDY):
             continue
         pod = spec["securityContext"]
-        assert (pod["runAsNonRoot"], pod["runAsUser"]) == (True, 65532), who
+        chosen = None if name == "OpenShift" else 65532
+        assert (pod["runAsNonRoot"], *map(pod.get, ("runAsUser", "runAsGroup", "fsGroup"))) == (True, *[chosen] * 3), who
         assert pod["seccompProfile"] == {"type": "RuntimeDefault"}, who
-        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec), who
+        assert not {"hostPID", "hostIPC"} & set(spec), who
+        assert not spec.get("hostNetwork") or "admission.webhook.hostNetwork=true" in MATRIX[name], who
         assert all(
             set(v) - {"name"} <= {"configMap", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
             for v in spec["volumes"]
@@ -104,7 +106,7 @@ def test_services_hand_over_one_after_the_other(name: str) -> None:
         if found["spec"]["strategy"]["type"] == "RollingUpdate"
         and not found["metadata"]["name"].endswith(("-admission", "-console", "-callout"))
     }
-    assert set(PAIRED) - after.keys() == ({"health-monitor"} if name != "postgres" else set())
+    assert set(PAIRED) - after.keys() == ({"health-monitor"} if "postgres" not in name else set())
     assert after.keys() <= set(PAIRED)
     times = sorted(after.values())
     assert all(later - earlier >= 3 for earlier, later in pairwise([0, *times]))
@@ -208,7 +210,10 @@ def test_node_remedy_has_the_rights_of_its_table() -> None:
 def test_verbs_that_node_remedy_executes_are_the_ones_that_health_monitor_decides(tmp_path: Path) -> None:
     [text] = [c["data"]["hbox.yaml"] for c in of("remedies", "ConfigMap") if c["metadata"]["name"] == "hbox-settings"]
     (tmp_path / "hbox.yaml").write_text(text)
-    read = {name: load(chart.SETTINGS[name], name, {"HBOX_CONFIG": str(tmp_path / "hbox.yaml")}) for name in chart.SETTINGS}
+    read = {
+        name: load(chart_values.SETTINGS[name], name, {"HBOX_CONFIG": str(tmp_path / "hbox.yaml")})
+        for name in chart_values.SETTINGS
+    }
     health, remedy = read["health-monitor"], read["node-remedy"]
     assert isinstance(health, HealthSettings)
     assert isinstance(remedy, RemedySettings)
@@ -253,7 +258,7 @@ def test_the_binder_may_create_jobs_in_the_namespace_of_the_gate_alone(tmp_path:
         if one["kind"] == "ConfigMap" and one["metadata"]["name"] == "hbox-settings"
     ]
     (tmp_path / "hbox.yaml").write_text(text)
-    read = load(chart.SETTINGS["binder"], "binder", {"HBOX_CONFIG": str(tmp_path / "hbox.yaml")})
+    read = load(chart_values.SETTINGS["binder"], "binder", {"HBOX_CONFIG": str(tmp_path / "hbox.yaml")})
     assert isinstance(read, BinderSettings)
     assert read.gate_namespace == "gate"
     refused = template(f"gate.namespace={NAMESPACE}")
@@ -444,13 +449,15 @@ def test_a_ledger_on_a_volume_is_one_and_the_next_stands_by_beside_it(name: str)
         "topologyKey": "kubernetes.io/hostname",
         "labelSelector": {"matchLabels": ledger["spec"]["selector"]["matchLabels"]},
     }
-    here = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
+    here = {"requiredDuringSchedulingIgnoredDuringExecution": [near]}
     if "HBOX_DATABASE_URL" in env:
         assert ledger["spec"]["replicas"] == 1
         on_volume = any("persistentVolumeClaim" in v for v in pod["volumes"])
-        assert pod.get("affinity") == (here if on_volume else None), "its volume is on one node at a time"
+        assert pod.get("affinity", {}).get("podAffinity") == (here if on_volume else None), (
+            "its volume is on one node at a time"
+        )
     else:
-        assert name == "postgres"
+        assert "postgres" in name
         assert "affinity" not in pod
 
 
@@ -479,7 +486,8 @@ def test_selectors_match_pods_and_what_is_named_is_there(name: str) -> None:
             if "configMap" in volume:
                 assert ("ConfigMap", volume["configMap"]["name"]) in there, who
             if "persistentVolumeClaim" in volume:
-                assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in there, who
+                claim = volume["persistentVolumeClaim"]["claimName"]
+                assert ("PersistentVolumeClaim", claim) in there or f"backup.claim={claim}" in MATRIX[name], who
         for container in spec["containers"]:
             assert {m["name"] for m in container["volumeMounts"]} <= set(volumes), who
 
@@ -639,7 +647,8 @@ def test_images_are_versions(name: str) -> None:
         assert "@sha256:" in image or (":" in image.rpartition("/")[2] and not image.endswith(":latest")), image
         assert name != "airgap" or image.startswith("registry.local:5000/mirror/")
     if name == "default":
-        assert sorted(images) == (CHART / "images.txt").read_text().split()
+        guide = re.findall(r"image: (\S+)", (ROOT / "docs" / "guides" / "first-gang.yaml").read_text())
+        assert sorted({*images, *guide}) == (CHART / "images.txt").read_text().split()
 
 
 @EVERY
@@ -659,9 +668,11 @@ def test_only_the_services_with_databases_see_their_passwords() -> None:
             s["secret"]["name"] for v in spec["volumes"] for s in v.get("projected", {}).get("sources", ()) if "secret" in s
         ]
 
-    assert {who: found for who, _, spec in pods("postgres") if (found := secrets(spec))} == {
+    assert {who: found for who, _, spec in pods("backups of postgres") if (found := secrets(spec))} == {
         "Deployment/hbox-quota-ledger": ["pg"],
         "Deployment/hbox-health-monitor": ["pg"],
+        "CronJob/hbox-backup-ledger": ["pg"],
+        "CronJob/hbox-backup-health": ["pg"],
     }
     broker = {who for who, _, spec in pods("own broker by a secret") if secrets(spec) == ["bus"]}
     assert broker == {f"Deployment/hbox-{service}" for service in SERVICES if service not in ON_NODES}
@@ -674,7 +685,7 @@ def test_the_services_take_the_settings_file(name: str, tmp_path: Path, monkeypa
     path.write_text(text)
     for variable in [v for v in os.environ if v.startswith("HBOX_")]:
         monkeypatch.delenv(variable)
-    got = {service: load(model, service, {"HBOX_CONFIG": str(path)}) for service, model in chart.SETTINGS.items()}
+    got = {service: load(model, service, {"HBOX_CONFIG": str(path)}) for service, model in chart_values.SETTINGS.items()}
     if name == "all that is off":
         assert got["binder"].binds_per_s == 500  # type: ignore[attr-defined]
     if name == "own broker":
@@ -890,6 +901,8 @@ def test_the_same_values_render_the_same_text() -> None:
         (("nats.replicas=3", "nats.closed=false"), "nats.closed has to be true"),
         (("services.biner.replicas=1",), "biner"),
         (("pods.resources=2",), "resources"),
+        (("backup.enabled=true", "profile=dev"), "backup.enabled: databases that end with their pods"),
+        (("backup.schedule=daily",), "backup.schedule"),
         (("settings.log_level=loud",), "settings.log_level"),
         (("services.binder.settings.log_level=loud",), "services.binder.settings.log_level"),
         (("admission.webhook.failurePolicy=Maybe",), "failurePolicy"),
@@ -902,6 +915,99 @@ def test_a_wrong_value_is_refused_by_name(values: tuple[str, ...], says: str) ->
     assert done.returncode != 0
     assert says in done.stderr
     assert "anyOf" not in done.stderr, "that it is none of several helps nobody"
+
+
+def test_placement_of_a_service_replaces_that_of_all_pods() -> None:
+    found = {owner: spec for owner, _, spec in pods("placement")}
+    [role] = found["Deployment/hbox-scheduler-core"]["affinity"]["nodeAffinity"].values()
+    assert role["nodeSelectorTerms"] == [{"matchExpressions": [{"key": "role", "operator": "Exists"}]}]
+    ledger = found["Deployment/hbox-quota-ledger"]["affinity"]
+    assert set(ledger) == {"nodeAffinity", "podAffinity"}, "the rule of its volume stays"
+    [spread] = found["Deployment/hbox-scheduler-core"]["topologySpreadConstraints"]
+    labels = spread["labelSelector"]["matchLabels"]
+    assert (spread["topologyKey"], labels["app.kubernetes.io/component"]) == ("rack", "scheduler-core")
+    assert [one["topologyKey"] for one in found["Deployment/hbox-binder"]["topologySpreadConstraints"]] == ["row"]
+    assert found["Deployment/hbox-binder"]["nodeSelector"] == {"role": "binder"}
+    broker = found["StatefulSet/hbox-nats"]
+    assert (broker["nodeSelector"], broker["tolerations"]) == ({"role": "broker"}, [{"operator": "Exists"}])
+    annotated = {one["metadata"]["name"]: one["metadata"].get("annotations", {}) for one in of("placement", "ServiceAccount")}
+    assert (annotated["binder"], annotated["node-remedy"]) == ({"role": "arn:binder"}, {"role": "arn:remedy"})
+    assert annotated["scheduler-core"] == {}
+
+
+def test_containers_of_services_have_the_additional_environment_and_volumes() -> None:
+    for owner, _, spec in pods("placement"):
+        [container, *_] = spec["containers"]
+        names = [one["name"] for one in container.get("env", ())]
+        service = owner.partition("hbox-")[2] in (*SERVICES, *ALONE, "node-remedy")
+        assert ("HTTPS_PROXY" in names) == service, owner
+        assert ("BINDER_ONLY" in names) == (owner == "Deployment/hbox-binder")
+        assert ("authority" in [one["name"] for one in container["volumeMounts"]]) == service
+        assert ("authority" in [one["name"] for one in spec["volumes"]]) == service
+
+
+def test_endpoint_in_the_network_of_nodes_listens_on_its_own_ports() -> None:
+    [endpoint] = [one["spec"] for one in of("placement", "Deployment") if one["metadata"]["name"] == "hbox-admission"]
+    [container] = endpoint["template"]["spec"]["containers"]
+    env = {one["name"]: one.get("value") for one in container["env"]}
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert ports == {"https": 18443, "health": 18080}
+    assert (env["HBOX_LISTEN_PORT"], env["HBOX_HEALTH_PORT"]) == ("18443", "18080")
+    assert endpoint["template"]["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+    assert endpoint["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}, "two of a node have the same ports"
+
+
+def test_backups_of_sqlite_run_where_the_volume_is_and_of_postgres_anywhere() -> None:
+    jobs = {owner: spec for owner, _, spec in pods("backups") if owner.startswith("CronJob")}
+    for name, service, command in (("ledger", "quota-ledger", ["backup"]), ("health", "health-monitor", ["health", "backup"])):
+        spec = jobs.pop(f"CronJob/hbox-backup-{name}")
+        [near] = spec["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert near["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == service
+        [container] = spec["containers"]
+        assert container["command"] == ["hbox", *command, "/backup", "--keep", "14"]
+        volumes = {v["name"]: v["persistentVolumeClaim"]["claimName"] for v in spec["volumes"] if "persistentVolumeClaim" in v}
+        assert volumes == {"data": f"hbox-{name}", "backup": f"hbox-backup-{name}"}
+        [own] = [pod for owner, _, pod in pods("backups") if owner == f"Deployment/hbox-{service}"]
+        address = next(e for e in own["containers"][0]["env"] if "DATABASE_URL" in e["name"])
+        assert address in container["env"], "the same database"
+        assert spec["automountServiceAccountToken"] is False
+    assert jobs == {}
+    for owner, _, spec in pods("backups of postgres"):
+        if owner.startswith("CronJob"):
+            assert "affinity" not in spec
+            claims = [v["persistentVolumeClaim"]["claimName"] for v in spec["volumes"] if "persistentVolumeClaim" in v]
+            assert claims == ["shared"]
+            assert {"name": "HBOX_SECRETS", "value": "/etc/hbox/secrets"} in spec["containers"][0]["env"]
+
+
+@pytest.mark.parametrize(
+    ("values", "prefix"),
+    [
+        (("nameOverride=cards",), "hbox-cards-"),
+        (("fullnameOverride=gpu",), "gpu-"),
+        (("nameOverride=cards", "fullnameOverride=gpu"), "gpu-"),
+    ],
+)
+def test_names_of_objects_follow_their_overrides(values: tuple[str, ...], prefix: str) -> None:
+    done = template(*values)
+    names = {f["metadata"]["name"] for f in read(done.stdout) if f["kind"] in ("Deployment", "Service", "StatefulSet")}
+    assert all(name.startswith(prefix) for name in names), names
+
+
+def test_every_value_has_a_description() -> None:
+    without = []
+
+    def walk(path: str, found: Mapping[str, Any]) -> None:
+        for key, value in found.get("properties", {}).items():
+            if not value.get("description"):
+                without.append(f"{path}.{key}")
+            walk(f"{path}.{key}", value)
+        for inner in (found.get("additionalProperties"), found.get("items")):
+            if isinstance(inner, Mapping):
+                walk(f"{path}.*", inner)
+
+    walk("", chart_values.schema())
+    assert without == []
 
 
 def test_a_release_whose_services_could_not_be_named_is_refused() -> None:
@@ -917,7 +1023,7 @@ def test_another_release_name_is_in_every_name_but_those_of_accounts_and_rights(
 
 
 def test_the_schema_is_what_the_settings_say_and_the_brokers_file_what_the_registry_says() -> None:
-    assert {file: (CHART / file).read_text() for file in chart.made()} == chart.made()
+    assert {file: (CHART / file).read_text() for file in chart.made(CHART)} == chart.made(CHART)
 
 
 def test_rights_tables_of_the_guide_match_the_chart_files() -> None:

@@ -1,5 +1,8 @@
+{{/* What the names of the release's objects begin with: fullnameOverride, or the release's name with `hbox` (nameOverride) unless it contains that. */}}
 {{- define "hbox.name" -}}
-{{- if contains "hbox" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{ else }}{{ printf "%s-hbox" .Release.Name | trunc 40 | trimSuffix "-" }}{{ end -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- default $full .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "hbox.labels" -}}
@@ -48,14 +51,44 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 {{- end -}}
 
-{{/* Pods that run where pod security is `restricted`. */}}
+{{/* By default, pods that run where pod security is `restricted`. */}}
 {{- define "hbox.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-fsGroupChangePolicy: OnRootMismatch
-seccompProfile: {type: RuntimeDefault}
+{{- toYaml .Values.pods.podSecurityContext -}}
+{{- end -}}
+
+{{/* Priority class and nodes of a pod. Arguments: [root, the values of its service or nil, its selector, its replicas, keys of the topologies over which several
+replicas are spread]. The service's values replace those of `pods`. */}}
+{{- define "hbox.placement" -}}
+{{- $root := index . 0 }}{{ $pods := $root.Values.pods }}{{ $own := default dict (index . 1) }}{{ $selector := index . 2 }}
+{{- with ternary (include "hbox.profile" $root | fromYaml).priorityClassName $pods.priorityClassName (kindIs "invalid" $pods.priorityClassName) }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with default $pods.nodeSelector $own.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with default $pods.tolerations $own.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with default $pods.affinity $own.affinity }}
+affinity: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- $spread := list }}
+{{- if gt (int (index . 3)) 1 }}{{ range index . 4 }}{{ $spread = append $spread (dict "maxSkew" 1 "topologyKey" . "whenUnsatisfiable" "ScheduleAnyway") }}{{ end }}{{ end }}
+{{- if not (kindIs "invalid" $pods.topologySpreadConstraints) }}{{ $spread = $pods.topologySpreadConstraints }}{{ end }}
+{{- if not (kindIs "invalid" $own.topologySpreadConstraints) }}{{ $spread = $own.topologySpreadConstraints }}{{ end }}
+{{- with $spread }}
+topologySpreadConstraints:
+{{- range . }}
+- {{ merge (deepCopy .) (dict "labelSelector" (dict "matchLabels" ($selector | fromYaml))) | toYaml | nindent 2 | trim }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Environment, mounts and volumes that `pods` and a service add. Arguments: [root, the values of the service or nil, extraEnv, extraVolumeMounts or extraVolumes]. */}}
+{{- define "hbox.extra" -}}
+{{- with concat (get (index . 0).Values.pods (index . 2)) (get (default dict (index . 1)) (index . 2) | default list) }}
+{{- toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "hbox.containerSecurity" -}}

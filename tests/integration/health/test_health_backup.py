@@ -60,6 +60,18 @@ async def test_a_restored_monitor_continues_the_incidents_and_exemptions_of_its_
         assert len(seen.incidents) == 1, "the incident continues under its id"
 
 
+async def test_a_folder_keeps_the_newest_backups(world: HealthWorld) -> None:
+    folder = world.folder / "backups"
+    folder.mkdir()
+    for name in ("health-2026-01-01T021700Z.db", "health-2026-01-02T021700Z.db", "ledger-2026-01-01T021700Z.db"):
+        (folder / name).write_bytes(b"")
+    async with world.monitor():
+        text = hbox("backup", str(folder), "--keep", "2", "--database", url(world.folder / "health.db")).output
+    assert f"removed: {folder}/health-2026-01-01T021700Z.db" in text
+    assert len(list(folder.glob("health-*.db"))) == 2
+    assert (folder / "ledger-2026-01-01T021700Z.db").exists()
+
+
 async def test_a_backup_that_is_none_changes_nothing(world: HealthWorld, tmp_path: Path) -> None:
     database, file = world.folder / "health.db", tmp_path / "backup.db"
     async with world.monitor():

@@ -12,10 +12,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from sqlalchemy import create_engine, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from hbox_cli.commands.backup import command
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
 from hbox_common.model import PodPhase
 from hbox_common.store import files
@@ -291,6 +293,38 @@ async def test_a_backup_with_faults_leaves_the_good_one(kit: Kit, tmp_path: Path
     assert backup(address(database), file).faults != []
     assert file.read_bytes() == good
     assert prove(address(faulty(file))).faults != []
+
+
+async def test_a_folder_keeps_the_newest_backups_and_every_valid_one_of_a_faulty_database(
+    kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the chart's CronJob calls it, with the database's address in a mounted Secret."""
+    database, folder, secrets = tmp_path / "ledger.db", tmp_path / "backups", tmp_path / "secrets"
+    await history(kit, address(database))
+    for made in (folder, secrets):
+        made.mkdir()
+    (secrets / "database_url").write_text(address(database) + "\n")
+    monkeypatch.setenv("HBOX_SECRETS", str(secrets))
+    old = [f"ledger-2026-01-{day:02}T021700Z.db" for day in (1, 2, 3)]
+    for name in (*old, "ledger-of-the-move.db", "health-2026-01-01T021700Z.db"):
+        (folder / name).write_bytes(b"")
+
+    def hbox(*arguments: str, status: int = 0) -> str:
+        result = CliRunner().invoke(command, [*arguments], catch_exceptions=True)
+        assert (result.exit_code == 0) == (status == 0), result.output
+        return result.output + str(result.exception or "")
+
+    assert f"removed: {folder / old[0]}\nremoved: {folder / old[1]}\n" in hbox(str(folder), "--keep", "2")
+    names = {one.name for one in folder.iterdir()}
+    assert {old[2], "ledger-of-the-move.db", "health-2026-01-01T021700Z.db"} < names
+    assert len(names) == 4
+    [new] = names - {old[2], "ledger-of-the-move.db", "health-2026-01-01T021700Z.db"}
+    assert prove(address(folder / new)).faults == []
+    _forged(database)
+    assert "removed" not in hbox(str(folder), "--keep", "1", status=1)
+    assert names < {one.name for one in folder.iterdir()}, "a faulty backup replaces none"
+    assert "is a folder" in hbox(str(folder), status=1)
+    assert "is not a folder" in hbox(str(folder / new), "--keep", "2", status=1)
 
 
 async def test_a_database_with_a_log_beside_it_is_no_backup(kit: Kit, tmp_path: Path) -> None:

@@ -24,9 +24,11 @@ class ReaderRule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    mode: ReaderMode = ReaderMode.ON
-    every_s: float = Field(0.0, ge=0, le=3600)
-    deadline_s: float = Field(0.0, ge=0, le=600)
+    mode: ReaderMode = Field(ReaderMode.ON, description="report-only: its facts cause no action.")
+    every_s: float = Field(0.0, ge=0, le=3600, description="Seconds between two calls; 0: the reader's default.")
+    deadline_s: float = Field(
+        0.0, ge=0, le=600, description="Seconds after which a call counts as failed; 0: the reader's default."
+    )
 
     def filled(self, *, every_s: float, deadline_s: float) -> "ReaderRule":
         return ReaderRule(mode=self.mode, every_s=self.every_s or every_s, deadline_s=self.deadline_s or deadline_s)

@@ -40,11 +40,11 @@ class VerbRule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    mode: Mode = Mode.ON
-    hook: tuple[str, ...] = ()
-    most: int = Field(0, ge=0, le=1000)
-    per_s: float = Field(0.0, ge=0, le=30 * DAY_S)
-    timeout_s: float = Field(TIMEOUT_S, gt=0, le=3600)
+    mode: Mode = Field(Mode.ON, description="dry-run: its commands are reported, and none is executed.")
+    hook: tuple[str, ...] = Field((), description="A command in place of the verb's own.")
+    most: int = Field(0, ge=0, le=1000, description="Executions in per_s seconds; 0: the verb's default.")
+    per_s: float = Field(0.0, ge=0, le=30 * DAY_S, description="Seconds in which `most` are allowed; 0: the verb's default.")
+    timeout_s: float = Field(TIMEOUT_S, gt=0, le=3600, description="Seconds after which it is ended.")
 
     def limit(self, verb: Verb) -> Limit:
         default = LIMITS[verb]
