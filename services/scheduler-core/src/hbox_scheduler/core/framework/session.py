@@ -81,7 +81,7 @@ from .hooks import (
 from .models import Models
 from .namespacequotas import NamespaceQuotas
 from .nodepools import NodePools, may_go_whole
-from .ranking import QueueRanking
+from .ranking import Branches, QueueRanking
 from .requests import Requests
 from .statement import Operation, OperationKind, Statement
 from .views import Views
@@ -225,7 +225,7 @@ class Session:
             cluster.facts.namespace_labels,
             constrained=self.running.constrained,
         )
-        self.ranking = QueueRanking(self.queues, self._queue_key, self._related)
+        self.ranking = QueueRanking(self.queues, self._queue_key, self._related, self._branch())
         self.reservations: Sequence[Reservation] = ()  #: in force
         self._passes: Callable[[Member], int] | None = None
         self.promises = 0  #: members nominated to resources that victims still hold
@@ -366,6 +366,13 @@ class Session:
                 return None
             names.update(dict.fromkeys(related))
         return names
+
+    def _branch(self) -> Branches | None:
+        """Branches of queues, if one plugin orders queues and has branches."""
+        orders = self._all(QueueOrder)
+        if len(orders) != 1 or type(orders[0]).branch is QueueOrder.branch:
+            return None
+        return Branches(orders[0].branch, orders[0].related_in_branch, lambda queue: orders[0].queue_key(queue)[0])
 
     def gang_key(self, gang: Gang) -> Key:
         keys = [plugin.gang_key(gang) for plugin in self._all(GangOrder)]

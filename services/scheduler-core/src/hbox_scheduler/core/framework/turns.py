@@ -18,8 +18,8 @@ from .hooks import Key
 if TYPE_CHECKING:
     from .session import Session
 
-#: Whether the queue has no nominated gang, the queue's key, the queue.
-_Turn: TypeAlias = tuple[bool, Key, QueueName]
+#: Whether the queue has no nominated gang, and the branch of the queue.
+_Side: TypeAlias = tuple[bool, QueueName]
 
 #: Key, number of the entry, gang.
 _Entry: TypeAlias = tuple[tuple[object, ...], int, Gang]
@@ -38,8 +38,12 @@ class ServiceOrder:
         self._nominated: set[Gang] = set()
         self._number = count()
         self._read = len(session.departures)
-        self._turns: list[_Turn] = []  #: heap; entries that differ from `_turn` are stale
-        self._seen = len(session.ranking.changed)
+        #: heap of sides with the part of their branch; entries that differ from `QueueRanking.part` are stale
+        self._sides: list[tuple[bool, Key, QueueName]] = []
+        self._part_of: dict[_Side, Key] = {}  #: the part with which a side was added last
+        #: by side, heap of queues with the rest of their key; entries that differ from `QueueRanking.rest` are stale
+        self._turns: dict[_Side, list[tuple[Key, QueueName]]] = {}
+        self._seen = len(session.ranking.changed), len(session.ranking.branches_changed)
         self.at_last = False  #: whether only offline work is left
         self._last: list[Gang] = []  #: offline work, served after all others
         for gang in gangs:
@@ -69,17 +73,27 @@ class ServiceOrder:
         if len(self._in_queue) == 1:
             (name,) = self._in_queue
             return self._session.queues[name]
-        ranking, queues = self._session.ranking, self._session.queues
+        ranking = self._session.ranking
         ranking.refresh()
-        for name in ranking.changed[self._seen :]:
+        queues_seen, branches_seen = self._seen
+        self._seen = len(ranking.changed), len(ranking.branches_changed)
+        for name in ranking.changed[queues_seen:]:
             if name in self._in_queue:
                 self._enter(name)
-        self._seen = len(ranking.changed)
-        while self._turns:
-            turn = self._turns[0]
-            if turn[-1] in self._in_queue and turn == self._turn(turn[-1]):
-                return queues[turn[-1]]
-            heappop(self._turns)
+        for branch in ranking.branches_changed[branches_seen:]:
+            for side in ((False, branch), (True, branch)):
+                if side in self._turns:
+                    self._enter_side(side)
+        while self._sides:
+            plain, part, branch = self._sides[0]
+            if (turns := self._turns.get((plain, branch))) and part == ranking.part(branch):
+                while turns:
+                    rest, name = turns[0]
+                    if name in self._in_queue and plain is not bool(self._nominated_in[name]) and rest == ranking.rest(name):
+                        return self._session.queues[name]
+                    heappop(turns)
+                del self._turns[plain, branch], self._part_of[plain, branch]
+            heappop(self._sides)
         return None
 
     def _enrol_last(self) -> None:
@@ -89,12 +103,18 @@ class ServiceOrder:
         for name in self._in_queue:
             self._enter(name)
 
-    def _turn(self, name: QueueName) -> _Turn:
-        return not self._nominated_in[name], self._session.ranking.key(name), name
-
     def _enter(self, name: QueueName) -> None:
         """Add a turn of the queue by its current key; entries with older keys become stale."""
-        heappush(self._turns, self._turn(name))
+        ranking = self._session.ranking
+        side = not self._nominated_in[name], ranking.branch(name)
+        heappush(self._turns.setdefault(side, []), (ranking.rest(name), name))
+        self._enter_side(side)
+
+    def _enter_side(self, side: _Side) -> None:
+        part = self._session.ranking.part(side[1])
+        if self._part_of.get(side) != part:
+            self._part_of[side] = part
+            heappush(self._sides, (side[0], part, side[1]))
 
     def left(self) -> set[Gang]:
         """The gangs that still wait for their turn."""

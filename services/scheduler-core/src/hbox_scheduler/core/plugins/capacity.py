@@ -280,6 +280,14 @@ class Capacity(
         """All below the same queue of the top level."""
         return self._names_below(self._queue_accounts.of(queue).path[0])
 
+    def branch(self, queue: QueueInfo) -> QueueName:
+        return self._queue_accounts.of(queue).path[0].queue.name
+
+    def related_in_branch(self, queue: QueueInfo) -> Iterable[QueueName]:
+        """All below the same queue of the second level."""
+        path = self._queue_accounts.of(queue).path
+        return self._names_below(path[1]) if len(path) > 1 else ()
+
     def _key_of(self, account: Account) -> tuple[object, ...]:
         """Its part of the keys of all below it, kept until what it has changes."""
         turn = self._turn(account) if self._in_turns else (self._share(account),)
