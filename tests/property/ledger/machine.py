@@ -624,7 +624,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if again and failed:
             self.run(self.hear(message))
             self.settle()
-            assert self.rows.index == done, "S12: a message whose turn was completed had an effect again"
+            assert self.rows.index == done, "S12: a repeated message of a completed turn changed the books"
         if done != before.index:
             self.cluster.old_news.append(message)
 
