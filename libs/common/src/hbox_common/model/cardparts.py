@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 
 from .devices import MAX_CARDS, VENDORS
@@ -28,6 +29,7 @@ _SHARE = re.compile(rf"({re.escape(GPU)}):([1-9][0-9]{{0,3}})/([1-9][0-9]{{0,5}}
 WHOLE = f"{_SHARES}1/1"
 
 
+@lru_cache(maxsize=4096)
 def parts_of_card(resource: str) -> tuple[str, int]:
     """The resource that counts the cards of which this one counts partitions, or whole cards, in the same pool, and the parts of a card of one unit; ("", 0)
     for other resources."""

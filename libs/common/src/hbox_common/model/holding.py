@@ -5,8 +5,9 @@ A tenant may write any annotation on its pods. Annotations decide which cards th
 (`annotated_cards`), even if other pods hold the cards.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from types import MappingProxyType
 
 from .devices import (
@@ -48,10 +49,15 @@ def cards_held(
     if request.devices is not None:
         return _by_containers(request.devices, cards, held, facts)
     own = [card for card in sorted(cards, key=_index) if not kind or card.kind in ("", kind)]
-    fitting = {card.id: s for card in own if (s := _slice(request, card, held.get(card.id)))}
-    if len(named) == request.count and len(set(named)) == request.count and all(card in fitting for card in named):
-        return tuple(fitting[card] for card in named)
-    return tuple(list(fitting.values())[: request.count])
+
+    def fitting(some: Iterable[Card]) -> Iterator[CardSlice]:
+        return (s for card in some if (s := _slice(request, card, held.get(card.id))) is not None)
+
+    if len(named) == request.count and len(set(named)) == request.count:
+        found = {s.card: s for s in fitting(card for card in own if card.id in named)}
+        if len(found) == request.count:
+            return tuple(found[card] for card in named)
+    return tuple(islice(fitting(own), request.count))
 
 
 def annotated_layout(allocated: Iterable[tuple[Vendor, str]], devices: PodDevices, cards: Sequence[Card]) -> Layout:

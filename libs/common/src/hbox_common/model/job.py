@@ -239,7 +239,7 @@ class PodPhase(StrEnum):
     @property
     def holds(self) -> bool:
         """Whether a pod in this phase holds its node's resources."""
-        return self in (PodPhase.BOUND, PodPhase.RUNNING)
+        return self is PodPhase.RUNNING or self is PodPhase.BOUND
 
 
 @dataclass(frozen=True, slots=True)
