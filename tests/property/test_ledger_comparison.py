@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +20,7 @@ from hbox_common.model import (
 )
 from hbox_ledger.core import lifecycle
 from hbox_ledger.core.ledgerstate import LedgerState
-from hbox_ledger.core.reconcile import Comparison, in_order
+from hbox_ledger.core.reconcile import Comparison, ListOrder
 
 NODES = NodeName("a"), NodeName("b")
 PODS = 12
@@ -31,12 +30,20 @@ def fact(pod: int, phase: PodPhase = PodPhase.RUNNING, *, cpu: int = 1000) -> Po
     uid = PodUid(f"pod{pod}")
     cards = pod % 2
     requests = {"cpu": cpu, "pods": 1} | ({"nvidia.com/gpu": 1} if cards else {})
-    return PodFact(uid, "ml", uid, phase, NODES[pod // 2 % 2], JobId(uid), QueueName("q"), 0, requests, cards=cards, ours=True)
+    return PodFact(
+        uid, "ml", uid, phase, NODES[pod // 2 % 2], JobId(uid), QueueName(f"q{pod % 3}"), 0, requests, cards=cards, ours=True
+    )
 
 
 def found(books: LedgerState, facts: Sequence[PodFact]) -> None:
     for one in facts:
         lifecycle.observed(books, books.step(1.0), one)
+
+
+def in_order(books: LedgerState, facts: Sequence[PodFact]) -> list[PodFact]:
+    order = ListOrder()
+    order.add(books, facts)
+    return order.facts()
 
 
 @dataclass
@@ -95,13 +102,13 @@ def without_zeros(sums: Mapping[str, int]) -> dict[str, int]:
 def test_slices_with_news_between_them_and_the_whole_give_the_same_books(case: Case, miss_at_once: bool) -> None:
     whole = case.books()
     comparison = Comparison(whole.index)
-    comparison.take(whole, whole.step(1.0), chain(*in_order(whole, case.listed)))
+    comparison.take(whole, whole.step(1.0), in_order(whole, case.listed))
     comparison.miss(whole, list(whole.live))
     found(whole, [one for _, one in case.news])
 
     sliced = case.books()
     comparison = Comparison(sliced.index)
-    facts = list(chain(*in_order(sliced, case.listed)))
+    facts = in_order(sliced, case.listed)
     for place in range(PODS + 1):
         for one in (one for at, one in case.news if at == place):
             found(sliced, [one])

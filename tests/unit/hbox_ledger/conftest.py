@@ -30,6 +30,7 @@ from hbox_common.model import (
 from hbox_common.model.devices import card_id
 from hbox_ledger.core import arbitrate, lifecycle
 from hbox_ledger.core.ledgerstate import LedgerState
+from hbox_ledger.core.reconcile import ListOrder
 from hbox_ledger.core.step import Step
 
 from ...jobterms import terms
@@ -117,6 +118,12 @@ class World:
         self.last = step
         self.state.validate()
         return list(step.answers.get(SchedulerId("s"), {}).values())
+
+    def in_order(self, facts: Sequence[PodFact]) -> list[PodFact]:
+        """Pods of a list in the order in which a comparison applies them."""
+        order = ListOrder()
+        order.add(self.state, facts)
+        return order.facts()
 
     def commits(self, *plans: Plan) -> None:
         assert [a.committed for a in self.propose(*plans)] == [True] * len(plans)

@@ -1,14 +1,13 @@
 """What is written on a pod may be anybody's: it counts where it proves a claim that this ledger issued, and else never for more than the pod asks for."""
 
 from dataclasses import replace
-from itertools import chain
 
 import pytest
 
 from hbox_common.events import BindOutcome
-from hbox_common.model import CardRequest, CardSlice, ClaimId, ClaimState, NodeName, PlanId, PodPhase, PodUid
+from hbox_common.model import CardRequest, CardSlice, ClaimId, ClaimState, NodeName, PlanId, PodPhase, PodUid, QueueName
 from hbox_ledger.core.claimids import claim_id, issued
-from hbox_ledger.core.reconcile import Comparison, in_order
+from hbox_ledger.core.reconcile import Comparison
 
 from .conftest import World
 
@@ -125,6 +124,13 @@ def test_those_that_prove_their_cards_are_taken_in_before_those_that_name_them_a
         world.fact("named", "a", slices=[world.card(0)]),
         world.fact("proven", "a", claim=proof(world, "proven", "a", world.card(0)), slices=[world.card(0)]),
     ]
-    Comparison(world.state.index).take(world.state, world.turn(), chain(*in_order(world.state, facts)))
+    Comparison(world.state.index).take(world.state, world.turn(), world.in_order(facts))
     held = {pod: [s.index for s in world.claim(pod).slices] for pod in ("proven", "named", "nameless")}
     assert held == {"proven": [0], "named": [1], "nameless": []}
+
+
+def test_a_list_is_applied_queue_by_queue(world: World) -> None:
+    facts = [
+        replace(world.fact(f"p{i}", "a"), queue=QueueName(queue)) for i, queue in enumerate(("red", "blue", "red", "blue"))
+    ]
+    assert [fact.uid for fact in world.in_order(facts)] == ["p0", "p2", "p1", "p3"]

@@ -1,7 +1,6 @@
 """What evidence does to a claim: the table at the head of lifecycle.py, line by line."""
 
 from dataclasses import replace
-from itertools import chain
 
 import pytest
 
@@ -13,7 +12,7 @@ from hbox_ledger.core import lifecycle
 from hbox_ledger.core.claimids import claim_id
 from hbox_ledger.core.claimrecord import Decision
 from hbox_ledger.core.overbooked import overbooked
-from hbox_ledger.core.reconcile import Comparison, in_order
+from hbox_ledger.core.reconcile import Comparison
 
 from .conftest import World
 
@@ -218,7 +217,7 @@ def test_filling_up_a_gang_does_not_move_its_deadline(world: World) -> None:
 
 def compare(world: World, *facts: PodFact, as_of: Index | None = None) -> int:
     comparison = Comparison(world.state.index if as_of is None else as_of)
-    comparison.take(world.state, world.turn(), chain(*in_order(world.state, facts)))
+    comparison.take(world.state, world.turn(), world.in_order(facts))
     comparison.miss(world.state, list(world.state.live))
     return len(comparison.differed)
 

@@ -5,14 +5,13 @@ Nodes a, b: two cards of 40 GiB of HAMi's plugin, GPU-a-0, GPU-a-1, GPU-b-0, GPU
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain
 
 import pytest
 
 from hbox_common.model import Card, CardRequest, CardSlice, NodeState, PodFact, PodUid
 from hbox_common.model.devices import Ask, CardTraits, PodDevices, Profile
 from hbox_ledger.core import lifecycle
-from hbox_ledger.core.reconcile import Comparison, in_order
+from hbox_ledger.core.reconcile import Comparison
 
 from .conftest import World, node
 
@@ -165,7 +164,7 @@ def test_comparison_moves_bookings_of_an_older_ledger_to_the_annotated_cards(wor
     world.see(replace(fact, allocated={}))
     assert held(world, "old") == {0: (30, 12_000)}
     comparison = Comparison(world.state.index)
-    comparison.take(world.state, world.turn(), chain(*in_order(world.state, [fact])))
+    comparison.take(world.state, world.turn(), world.in_order([fact]))
     assert held(world, "old") == {1: (30, 12_000)}
     assert list(comparison.differed) == ["old"]
     same = world.claim("old").id
@@ -176,5 +175,5 @@ def test_comparison_moves_bookings_of_an_older_ledger_to_the_annotated_cards(wor
 
 def test_annotated_pods_are_booked_before_pods_without_annotations(world: World) -> None:
     facts = [of_hami("plain", "a", "", CardRequest(1)), of_hami("named", "a", "GPU-a-0,NVIDIA,40960,100:;", CardRequest(1))]
-    Comparison(world.state.index).take(world.state, world.turn(), chain(*in_order(world.state, facts)))
+    Comparison(world.state.index).take(world.state, world.turn(), world.in_order(facts))
     assert (held(world, "named"), held(world, "plain")) == ({0: (100, 40_960)}, {1: (100, 40_960)})

@@ -75,7 +75,7 @@ from .core.evictions.brake import Brake
 from .core.fitting import fitting
 from .core.ledgerstate import LedgerState
 from .core.overbooked import overbooked
-from .core.reconcile import Comparison, in_order
+from .core.reconcile import Comparison, ListOrder
 from .core.recovery import Position, StreamHistory
 from .core.segments import sealed_record
 from .core.step import Step
@@ -425,11 +425,11 @@ class Ledger:
         metrics.SUSPECTS.set(len(self.suspects()))
 
     async def _compare(self, comparison: Comparison, facts: Sequence[PodFact]) -> None:
-        parts = []
+        order = ListOrder()
         for first in range(0, len(facts), ORDERED_SLICE):
-            parts.append(in_order(self.state, facts[first : first + ORDERED_SLICE]))
+            order.add(self.state, facts[first : first + ORDERED_SLICE])
             await asyncio.sleep(0)
-        facts = [fact for kind in zip(*parts, strict=True) for part in kind for fact in part]
+        facts = order.facts()
         pace = Pace()
         first = 0
         while first < len(facts):

@@ -18,6 +18,9 @@ BIND = "bind"
 #: Hexadecimal digits of a claim's id that say whose plan it is, and as many that prove it.
 _HALF = 16
 
+#: Numbers of changes for which claims of found pods have one first half.
+_TOGETHER = 4096
+
 
 def claim_id(key: bytes, plan: PlanId, pod: PodUid, node: NodeName, slices: Sequence[CardSlice]) -> ClaimId:
     """The claim of one pod of one plan: 32 hexadecimal digits. The plan's claims have the first 16 in common, so that they lie together in every index."""
@@ -33,8 +36,9 @@ def issued(key: bytes, claim: ClaimId, pod: PodUid, node: NodeName, slices: Sequ
 
 
 def found_claim_id(pod: PodUid, epoch: Epoch, index: Index) -> ClaimId:
-    """The claim of a pod that was found bound at this place in the ledger's history: a pod may be found again after a voided claim."""
-    return ClaimId(_digest("found", pod, str(epoch), str(index)))
+    """The claim of a pod that was found bound at this place in the ledger's history: a pod may be found again after a voided claim. As of a plan, claims that
+    are found one after the other have the first half in common."""
+    return ClaimId(_of_found(epoch, index // _TOGETHER) + _digest("found", pod, str(epoch), str(index))[_HALF:])
 
 
 def decision_id(claim: ClaimId, generation: int, kind: EvictKind | str) -> DecisionId:
@@ -45,6 +49,11 @@ def decision_id(claim: ClaimId, generation: int, kind: EvictKind | str) -> Decis
 def _proof(key: bytes, half: str, pod: PodUid, node: NodeName, slices: Sequence[CardSlice]) -> str:
     message = "\0".join(("claim", half, pod, node, format_slices(tuple(slices))))
     return blake2b(message.encode(), digest_size=_HALF // 2, key=key).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _of_found(epoch: Epoch, part: int) -> str:
+    return _digest("found", str(epoch), str(part))[:_HALF]
 
 
 @lru_cache(maxsize=64)

@@ -9,9 +9,10 @@ Otherwise the pod holds what it requests and no more:
 2. Else the cards that `hbox.io/cards` names, if no other pod holds them; else the free cards with the lowest indices.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from hbox_common.model import VENDORS, CardRequest, CardSlice, PodFact, annotated_cards, cards_held, name_slices
+from hbox_common.model import VENDORS, Card, CardRequest, CardSlice, PodFact, annotated_cards, cards_held, name_slices
 from hbox_common.model.devices import number_in
 
 from .claimids import issued
@@ -27,13 +28,17 @@ def slices_of(state: LedgerState, fact: PodFact) -> tuple[CardSlice, ...]:
         return ()
     request = fact.asks or CardRequest(fact.cards)
     vendor = VENDORS.of(fact.requests)
-    given = handed_over(state, fact, partly=True)
+    given = _annotated(state, fact, partly=True)
     if given and (request.devices is not None or len(given) >= request.count):
         return given
-    known = {s.card for s in given}
+    cards: Sequence[Card] = node.cards
+    if given:
+        known = {s.card for s in given}
+        request = replace(request, count=request.count - len(given))
+        cards = [card for card in cards if card.id not in known]
     found = cards_held(
-        replace(request, count=request.count - len(given)),
-        [card for card in node.cards if card.id not in known],
+        request,
+        cards,
         state.node(fact.node).cards,
         named=[s.card for s in name_slices(fact.slices, node.cards)],
         kind=vendor.kind if vendor is not None else "",

@@ -319,7 +319,7 @@ class LedgerState:
             claim = record.claim
             self.node(claim.node).book(claim.requests, claim.slices)
             self._index(record)
-            self._use(claim, 1)
+            self._use(claim, 1, self.counted(claim))
         self.gangs = {gang.job: gang for gang in gangs if gang.job in self.jobs}  # claims of other gangs could not be read
         for nomination in nominations:
             self.nominate(nomination)
@@ -390,8 +390,9 @@ class LedgerState:
         claim = record.claim
         self.node(claim.node).book(claim.requests, claim.slices)
         self._enter(step, record, actor, cause)
-        self._use(claim, 1)
-        self._move(step, claim, Bucket.FREE, BUCKETS[claim.state])
+        counted = self.counted(claim)
+        self._use(claim, 1, counted)
+        self._move(step, claim, Bucket.FREE, BUCKETS[claim.state], counted)
 
     def locate(self, record: ClaimRecord) -> None:
         """Apply `located` to the claim of a record before it is entered, and update its layout."""
@@ -414,8 +415,9 @@ class LedgerState:
                 record.claim
             )
         for claim, *others in by_amounts.values():
-            self._use(claim, 1 + len(others))
-            self._move(step, claim, Bucket.FREE, BUCKETS[claim.state], 1 + len(others))
+            counted = self.counted(claim)
+            self._use(claim, 1 + len(others), counted)
+            self._move(step, claim, Bucket.FREE, BUCKETS[claim.state], counted, 1 + len(others))
 
     def _enter(self, step: Step, record: ClaimRecord, actor: str, cause: str) -> None:
         claim = record.claim
@@ -445,25 +447,26 @@ class LedgerState:
                 step.gangs_bound.append((job.waiting.queue, spread))
             job.waiting = None
         self.decide(step, record, Decision.NONE)
-        self._move(step, record.claim, Bucket.PENDING, Bucket.POSTED)
+        self._move(step, record.claim, Bucket.PENDING, Bucket.POSTED, self.counted(record.claim))
         self._changed(step, record.claim, ClaimState.PENDING, actor, cause)
         record.posted = self.index
 
     def void(self, step: Step, record: ClaimRecord, *, actor: str, cause: str) -> None:
         """PENDING or POSTED -> VOID, on evidence that its pod holds nothing there and never will."""
         claim, before = record.claim, record.claim.state
+        counted = self.counted(claim)
         if record.beneficiary and claim.id in self.evicting:
             self.evicted.note(claim, step.now)
             if self.demand is not None:
-                self.demand.taken(claim.queue, self.counted(claim), step.now)
-        self._unindex(record)
+                self.demand.taken(claim.queue, counted, step.now)
+        self._unindex(record, counted)
         record.decision = Decision.NONE
         record.claim = replace(claim, state=ClaimState.VOID, reason=cause)
         if claim.id not in step.made:
             step.touched[claim.id] = step.freed[claim.id] = record
         record.changed_at = step.now
         self._on_cards(step, record, -1)
-        self._move(step, claim, BUCKETS[before], Bucket.FREE)
+        self._move(step, claim, BUCKETS[before], Bucket.FREE, counted)
         self._changed(step, record.claim, before, actor, cause)
 
     def decide(self, step: Step, record: ClaimRecord, decision: Decision) -> None:
@@ -511,7 +514,8 @@ class LedgerState:
         claim = record.claim
         self.live[claim.id] = record
         self.by_pod[claim.pod_uid] = claim.id
-        self.lending.book(_held(claim))
+        if self.lending.counting:
+            self.lending.book(_held(claim))
         self.card_quotas.book(claim.namespace, claim.requests, claim.slices)
         if record.decision is not Decision.NONE:
             self.open[claim.id] = record
@@ -535,9 +539,11 @@ class LedgerState:
             self.with_cards.setdefault(claim.node, {})[claim.id] = None
             self._note_provisional(claim)
 
-    def _unindex(self, record: ClaimRecord) -> None:
+    def _unindex(self, record: ClaimRecord, counted: Resources) -> None:
+        """Remove it from all indices and sums. counted: its amounts (`counted`)."""
         claim = record.claim
-        self.lending.book(_held(claim), -1)
+        if self.lending.counting:
+            self.lending.book(_held(claim), -1)
         del self.live[claim.id], self.by_pod[claim.pod_uid]
         self.open.pop(claim.id, None)
         self.suspects.pop(claim.id, None)
@@ -571,16 +577,16 @@ class LedgerState:
                 del self.with_cards[claim.node]
         if (unnamed := self.unnamed.get(claim.node)) is not None:
             unnamed.pop(claim.id, None)
-        self._use(claim, -1)
+        self._use(claim, -1, counted)
 
-    def _use(self, claim: Claim, times: int) -> None:
+    def _use(self, claim: Claim, times: int, counted: Resources) -> None:
         if not claim.queue:
             on = self.foreign.setdefault(claim.node, {})
             add(on, claim.requests, times)
             if not any(on.values()):
                 del self.foreign[claim.node]
         else:
-            self._count(claim.queue, self.counted(claim), times)
+            self._count(claim.queue, counted, times)
             if not claim.preemptable:
                 add(self.protected.setdefault(claim.queue, {}), claim.amounts, times)
 
@@ -622,11 +628,13 @@ class LedgerState:
                 assert card is not None
                 delta.size = card.memory_mib, card.shares
 
-    def _move(self, step: Step, claim: Claim, debit: Bucket, credit: Bucket, times: int = 1) -> None:
+    def _move(  # noqa: PLR0917  a move, and what moves
+        self, step: Step, claim: Claim, debit: Bucket, credit: Bucket, counted: Resources, times: int = 1
+    ) -> None:
         if not claim.queue:
             return  # pods of other schedulers count against no quota
         step.queues.add(claim.queue)
-        for resource, amount in self.counted(claim).items():
+        for resource, amount in counted.items():
             step.move(claim.queue, resource, debit, credit, amount * times)
 
     def _changed(self, step: Step, claim: Claim, before: ClaimState | None, actor: str, cause: str) -> None:

@@ -14,7 +14,7 @@ A comparison is taken in slices, and other turns run in between. Changes made me
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hbox_common.model import CardSlice, ClaimId, ClaimState, Index, NodeName, PodFact, PodUid
+from hbox_common.model import CardSlice, ClaimId, ClaimState, Index, NodeName, PodFact, PodUid, QueueName
 
 from .foreign_pods import doubt
 from .ledgerstate import LedgerState
@@ -40,7 +40,7 @@ class Comparison:
         self._newer.update(pods)
 
     def take(self, state: LedgerState, step: Step, facts: Iterable[PodFact]) -> None:
-        """Apply a part of the list, in the order of `in_order`."""
+        """Apply a part of the list, in the order of `ListOrder`."""
         for fact in facts:
             if fact.phase.holds:
                 self._seen.add(fact.uid)
@@ -87,9 +87,18 @@ def _place(state: LedgerState, pod: PodUid) -> tuple[NodeName, tuple[CardSlice, 
     return held.node, held.slices
 
 
-def in_order(state: LedgerState, facts: Iterable[PodFact]) -> tuple[list[PodFact], ...]:
-    """Sort a part of the list into the groups in which it is applied, pods with known cards first. Apply a group of all parts before the next group of any."""
-    kinds: tuple[list[PodFact], ...] = ([], [], [])
-    for fact in facts:
-        kinds[doubt(state, fact)].append(fact)
-    return kinds
+class ListOrder:
+    """The order in which the pods of a list are applied: pods with known cards first, and in each of these groups queue by queue, so that the turn of a slice
+    changes the accounts of few queues."""
+
+    def __init__(self) -> None:
+        self._groups: tuple[dict[QueueName, list[PodFact]], ...] = ({}, {}, {})
+
+    def add(self, state: LedgerState, facts: Iterable[PodFact]) -> None:
+        """Sort a part of the list."""
+        for fact in facts:
+            self._groups[doubt(state, fact)].setdefault(fact.queue, []).append(fact)
+
+    def facts(self) -> list[PodFact]:
+        """All parts, in order."""
+        return [fact for group in self._groups for queue in group.values() for fact in queue]
