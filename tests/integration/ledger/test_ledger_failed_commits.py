@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import pytest
@@ -15,8 +15,10 @@ from hbox_common.store import engine as store_engine
 from hbox_ledger import ledger as shell
 from hbox_ledger.adapters import audit
 from hbox_ledger.adapters import tables as t
+from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.relay import Outgoing
 
+from ...same_books import assert_as_in_the_database
 from .conftest import Kit, Running
 
 T = TypeVar("T")
@@ -190,25 +192,79 @@ async def test_a_turn_that_can_never_be_committed_is_given_up(
         monkeypatch.setattr(running.store, "write", write)
         await running.propose(kit.plan("other", ("other", "n0", (kit.whole(1),))))
         assert failures == 3
-        assert running.ledger.state is not books
+        assert running.ledger.state is books
         assert set(running.states()) == {"first", "other"}
     assert audit.prove(database_url).faults == []
 
 
-async def test_books_are_reloaded_after_a_decision_that_the_database_refuses(
+@contextmanager
+def refusing(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    write = running.store.write
+
+    async def refuses(fn: Callable[[Connection], T], *, brief: bool = False) -> T:
+        raise Bug("a constraint of the database forbids it")
+
+    monkeypatch.setattr(running.store, "write", refuses)
+    yield
+    monkeypatch.setattr(running.store, "write", write)
+
+
+async def test_a_decision_that_the_database_refuses_is_undone(
     kit: Kit, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[Outgoing] = []
     async with started(kit, database_url, sent) as running:
-        books, write = running.ledger.state, running.store.write
+        books, claim = running.ledger.state, next(iter(running.ledger.state.live))
+        await running.see("runs", kit.fact("first", "n0", claim=claim))
+        members = [(f"g{i}", "n1", (kit.whole(i),)) for i in range(2)]
+        gang = kit.plan("gang", *members, min_member=2)
+        turns: list[Callable[[], Any]] = [
+            lambda: running.propose(kit.plan("p", ("pod", "n0", (kit.whole(1),)), ("other", "n1", (kit.whole(0),)))),
+            lambda: running.see("ends", kit.fact("first", "n0", PodPhase.SUCCEEDED, claim=claim)),
+            lambda: running.see("found", kit.fact("foreign", "n1", PodPhase.RUNNING)),
+            lambda: running.propose(gang),
+        ]
+        for turn in turns:
+            with refusing(running, monkeypatch), suppress(Conflict, Bug):
+                await turn()
+            assert running.ledger._stale
+            await running.ledger.tick()
+            assert running.ledger.state is books
+            books.validate()
+            await assert_as_in_the_database(books, running.store)
+        await running.propose(kit.plan("next", ("next", "n0", (kit.whole(1),))))
+        assert set(running.states()) == {"first", "next"}
+    assert audit.prove(database_url).faults == []
 
-        async def refuses(fn: Callable[[Connection], T], *, brief: bool = False) -> T:
-            raise Bug("a constraint of the database forbids it")
 
-        monkeypatch.setattr(running.store, "write", refuses)
-        with pytest.raises(Conflict):
+async def test_books_are_reloaded_if_names_of_cards_are_refused_again(
+    kit: Kit, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name may be what the database refuses."""
+    sent: list[Outgoing] = []
+    async with started(kit, database_url, sent) as running:
+        books, plan = running.ledger.state, kit.plan("p", ("pod", "n0", (kit.whole(1),)))
+        with refusing(running, monkeypatch):
+            for _ in range(2):
+                with pytest.raises(Conflict):
+                    await running.propose(plan)
+        await running.ledger.tick()
+        assert running.ledger.state is not books
+        await running.propose(plan)
+        assert set(running.states()) == {"first", "pod"}
+    assert audit.prove(database_url).faults == []
+
+
+async def test_books_are_reloaded_after_an_error_in_a_decision(
+    kit: Kit, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Outgoing] = []
+    async with started(kit, database_url, sent) as running:
+        books = running.ledger.state
+        monkeypatch.setattr(LedgerState, "_on_cards", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
             await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(1),))))
-        monkeypatch.setattr(running.store, "write", write)
+        monkeypatch.undo()
         await running.ledger.tick()
         assert running.ledger.state is not books
         assert set(running.states()) == {"first"}

@@ -65,12 +65,12 @@ def capability_ignores_pending_claims(patch: pytest.MonkeyPatch) -> None:  # S3
     def forgetful(state: LedgerState, plan: Plan) -> Refusal | None:
         pending = [h.claim for h in state.live.values() if h.claim.state is ClaimState.PENDING]
         for claim in pending:
-            state._use(claim, -1)
+            state._use(claim, -1, state.counted(claim))
         try:
             return queue(state, plan)
         finally:
             for claim in pending:
-                state._use(claim, 1)
+                state._use(claim, 1, state.counted(claim))
 
     patch.setattr(arbitrate, "_queue", forgetful)
 
@@ -394,9 +394,9 @@ def what_waits_is_not_asked_for(patch: pytest.MonkeyPatch) -> None:  # S8, likew
 def posting_moves_no_units(patch: pytest.MonkeyPatch) -> None:  # S5
     move = LedgerState._move
 
-    def lazy(self: LedgerState, step: Step, claim: Claim, debit: Any, credit: Any, times: int = 1) -> None:
+    def lazy(self: LedgerState, step: Step, claim: Claim, debit: Any, credit: Any, *amounts: Any) -> None:
         if debit != "pending" or credit != "posted":
-            move(self, step, claim, debit, credit, times)
+            move(self, step, claim, debit, credit, *amounts)
 
     patch.setattr(LedgerState, "_move", lazy)
 

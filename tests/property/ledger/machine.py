@@ -13,14 +13,14 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Awaitable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from hbox_common.errors import Conflict, Unavailable
+from hbox_common.errors import Bug, Conflict, Unavailable
 from hbox_common.events import (
     Bind,
     BindOutcome,
@@ -56,9 +56,10 @@ from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.ledger import Ledger, Numbered
 
 from ...jobterms import revisions, terms
+from ...same_books import assert_as_in_the_database
 from .cluster import CARDS, GPU, JOBS, LAB_JOBS, OPEN, OWN, QUEUES, Cluster, Job, Pod, Streams
 from .model import Model, nominated_by, nominated_in
-from .process import Process, empty, failing, refusing, started
+from .process import Process, empty, erring, failing, refusing, started
 from .proof import Proof, evictions, s10_s11_a_binding_is_what_was_claimed, s11_every_pod_of_ours_has_a_claim
 from .rows import ClaimRow, Reader, Rows
 
@@ -158,9 +159,11 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def complete(self) -> None:
         """Let the ledger complete a turn whose commit failed, so that the next step is judged by itself."""
-        books, pending = self.ledger.state, self.ledger._pending is not None
+        books, pending, failed = self.ledger.state, self.ledger._pending is not None, self.ledger._failed
         self.run(self.ledger._fresh())
         self.settle()
+        if failed is not None and self.ledger.state is books:
+            self.run(assert_as_in_the_database(books, self.process.store))
         assert not pending or self.ledger.state is books, "the books were reloaded although a turn could be completed"
 
     # --- schedulers
@@ -587,12 +590,14 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert self.ledger.state.frozen, "the ledger answered what is not on disk"
         self.settle()
 
-    @rule(job=jobs, where=st.lists(placed, min_size=3, max_size=3))
-    def the_database_refuses_a_plan(self, job: Job, where: list[Where]) -> None:
-        """The ledger reloads its books, and continues without the plan."""
+    @rule(job=jobs, where=st.lists(placed, min_size=3, max_size=3), victims=st.integers(0, 2))
+    def the_database_refuses_a_plan(self, job: Job, where: list[Where], victims: int) -> None:
+        """The ledger undoes the turn, and continues without the plan."""
         self.complete()
-        before = self.rows.index
+        before, books = self.rows.index, self.ledger.state
         plan = self.plan("r", job, self.waiting(job, 3), where)
+        if named := [{"claim": c.id, "pod_uid": c.pod} for c in self.rows.live() if c.state == "posted"][:victims]:
+            self.plans[-1] = self.proof.plans[plan.id] = plan = Plan.model_validate({**plan.model_dump(), "victims": named})
         with refusing(self.process.store):
             try:
                 self.propose([plan], self.ledger.state.epoch)
@@ -600,8 +605,39 @@ class LedgerMachine(RuleBasedStateMachine):
                 pass
             else:
                 assert self.ledger.state.frozen, "the ledger answered what is not on disk"
+        failed = self.ledger._failed
         self.complete()
         assert self.rows.index == before, "a plan was committed that the database refused"
+        assert failed is None or failed.names or self.ledger.state is books, (
+            "the books were reloaded although the turn could be undone"
+        )
+
+    @rule(job=jobs, where=st.lists(placed, min_size=3, max_size=3))
+    def a_decision_fails(self, job: Job, where: list[Where]) -> None:
+        """The ledger reloads its books after an error of its own."""
+        self.complete()
+        before = self.rows.index
+        plan = self.plan("e", job, self.waiting(job, 3), where)
+        with erring(), suppress(ZeroDivisionError):
+            self.propose([plan], self.ledger.state.epoch)
+        self.complete()
+        assert self.rows.index == before, "a plan was committed whose decision failed"
+
+    @precondition(lambda self: self.cluster.news)
+    @rule(which=anything)
+    def the_database_refuses_news(self, which: int) -> None:
+        """The turn of a message is undone, and the message is delivered again."""
+        self.complete()
+        before, books = self.rows, self.ledger.state
+        message = self.cluster.news[which % min(len(self.cluster.news), 4)]
+        with refusing(self.process.store), suppress(Conflict, Bug):
+            self.run(self.hear(message))
+        failed = self.ledger._failed
+        self.complete()
+        assert self.rows.index == before.index, "a message had an effect that the database refused"
+        assert failed is None or failed.names or self.ledger.state is books, (
+            "the books were reloaded although the turn could be undone"
+        )
 
     @precondition(lambda self: self.cluster.news)
     @rule(which=anything, after=st.booleans(), again=st.booleans())

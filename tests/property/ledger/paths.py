@@ -50,7 +50,7 @@ def two_cards_where_the_namespace_has_memory_for_one(machine: LedgerMachine) -> 
 
 def a_second_card_of_the_namespace_after_a_reload(machine: LedgerMachine) -> None:
     machine.propose_a_plan(GREEN, at("a", 0), twice=False, works=False)
-    machine.the_database_refuses_a_plan(RED_LOW, at("b", 0) * 3)
+    machine.a_decision_fails(RED_LOW, at("b", 0) * 3)
     machine.propose_a_plan(GREEN, at("a", 1), twice=False, works=False)
 
 

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
+from unittest.mock import patch
 
 from sqlalchemy import Connection
 
@@ -14,6 +15,7 @@ from hbox_common.errors import Bug, Unavailable
 from hbox_common.events import Event
 from hbox_common.store import Store
 from hbox_ledger.adapters import tables
+from hbox_ledger.core.accounts import usage
 from hbox_ledger.ledger import Ledger
 from hbox_ledger.relay import Outgoing, Relay
 
@@ -74,6 +76,13 @@ async def started(path: Path, bus: Streams, clock: Callable[[], float], *, by_we
         ledger.node(node)
     ledger.limit([QUOTA])
     return Process(ledger, relay, store, stack)
+
+
+@contextmanager
+def erring() -> Iterator[None]:
+    """Every turn raises an error when the books have changed, before its commit."""
+    with patch.object(usage, "meter", side_effect=ZeroDivisionError):
+        yield
 
 
 @contextmanager

@@ -79,6 +79,7 @@ from .core.reconcile import Comparison, ListOrder
 from .core.recovery import Position, StreamHistory
 from .core.segments import sealed_record
 from .core.step import Step
+from .core.undo import can_be_undone, undo
 from .kubelets import Kubelets
 from .messages import messages_of
 from .queuemetrics import QueueMetrics
@@ -158,7 +159,9 @@ class Ledger:
         self._overbooked: dict[NodeName, str] = {}  #: with the message that describes it
         self._kubelets = Kubelets(clock)
         self._stale = False  #: the books may differ from the database
-        self._pending: Turn | None = None  #: the turn by which they may differ; None: reload them
+        self._pending: Turn | None = None  #: the turn by which they may differ; None: undo `_failed`, or reload them
+        self._failed: Step | None = None  #: of the turn by which they differ, if the database refused it
+        self._names_failed = False  #: no commit since a turn was undone that assigned card numbers
         self._committed = self.state.index  #: last index that the database confirmed
         self._gone_since: dict[QueueName, float] = {}  #: when this process published the deletion of each queue in `gone`
         self._number = 0
@@ -759,7 +762,7 @@ class Ledger:
     ) -> None:
         """Decide, commit, publish. The caller holds the lock and has called `_fresh`. then: called once it is committed, also if that is only known later."""
         with metrics.COMMIT.time():
-            self._stale = True
+            self._stale, self._failed = True, None
             state, journal = self.state, self._journal
             step = state.step(self._clock())
             decide(step)
@@ -806,16 +809,16 @@ class Ledger:
             raise Unavailable(e.message, hint=e.hint) from e
         except Bug as e:
             # No reason to stop: nothing was committed, and the books are reloaded. The log helps to find the message that caused it.
-            self._pending = None
+            self._pending, self._failed = None, turn.step
             log.critical("a decision breaks a rule of the database and was not made: %s", e)
             raise Conflict(f"the database refuses what was decided: {e.message}") from e
         except Exception:
-            self._pending = None
+            self._pending, self._failed = None, turn.step
             raise
         self._adopt(turn, head)
 
     def _adopt(self, turn: Turn, head: Head) -> None:
-        self._pending = None
+        self._pending, self._names_failed = None, False
         self._journal.adopt(head)
         self._committed = turn.index
 
@@ -862,9 +865,11 @@ class Ledger:
             metrics.PLANS.labels("committed" if stored.answer.committed else str(stored.answer.reason)).inc()
 
     async def _fresh(self) -> None:
-        """Make the books equal to the database, if they may differ: complete the pending turn, or reload them."""
+        """Make the books equal to the database, if they may differ: complete the pending turn, undo one that was refused, or reload them."""
         if self._stale and self._pending is not None:
             await self._complete(self._pending)
+        if self._stale and self._failed is not None:
+            await self._undo(self._failed)
         if self._stale:
             await self._reload()
 
@@ -881,7 +886,7 @@ class Ledger:
                 await self._commit(turn)
             except Unavailable:
                 if turn.attempts >= MOST_ATTEMPTS:
-                    self._pending = None
+                    self._pending, self._failed = None, turn.step
                 raise
             except Exception as e:  # noqa: BLE001  it belongs to the caller of that turn, who has an error already
                 log.error("the last turn cannot be committed, and is given up: %s", e)
@@ -892,6 +897,20 @@ class Ledger:
             return
         metrics.COMPLETED.inc()
         self._finish(turn)
+
+    async def _undo(self, step: Step) -> None:
+        """Replace what the step changed by what the database has. The books stay stale if that is impossible."""
+        if not can_be_undone(step) or (step.names and self._names_failed):
+            return
+        at, committed = Position(self.state.epoch, step.first), self._journal.head.commits
+        saved = await self._store.read(lambda c: load.before(c, step, self.state.numbers, at, committed=committed))
+        self._failed = None  # if this fails, the books are reloaded
+        if saved is None:
+            return
+        undo(self.state, step, saved)
+        self._stale, self._names_failed = False, bool(step.names)
+        metrics.UNDONE.inc()
+        log.warning("the last turn is undone: %d claims are as before", len(saved.records))
 
     async def _reload(self) -> None:
         """Read the books from the database."""
@@ -922,8 +941,7 @@ class Ledger:
         for node in state.nodes.values():
             state.name_cards(node)
         for gang in state.gangs.values():
-            if (known := old.gangs.get(gang.job)) is not None:
-                gang.bounds, gang.moved, gang.why = known.bounds, known.moved, known.why
+            gang.keep(old.gangs.get(gang.job))
         state.gone, state.contradicted, state.schedulers = old.gone, old.contradicted, old.schedulers
         state.brake, state.moves, state.notice_s, state.evicted = old.brake, old.moves, old.notice_s, old.evicted
         state.clock_rate = old.clock_rate

@@ -17,6 +17,7 @@ COMMIT = histogram(
     "ledger_commit_seconds", "Seconds of one ledger transaction, from reading its messages to its commit on disk"
 )
 COMPLETED = counter("ledger_turns_completed", "Turns whose commit failed or was unknown, and that are committed now")
+UNDONE = counter("ledger_turns_undone", "Turns that the database refused, undone without a reload of all claims")
 RELOADED = counter("ledger_reloads", "Reloads of all claims from the database after an error")
 SEGMENTS = gauge("ledger_sealed_segments", "Sealed segments of the history")
 SEALED_BYTES = gauge("ledger_sealed_bytes", "Bytes of sealed segments, including exported ones")

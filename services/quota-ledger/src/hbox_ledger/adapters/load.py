@@ -3,7 +3,7 @@
 import json
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Any
@@ -13,6 +13,7 @@ from sqlalchemy import (
     Connection,
     Float,
     Row,
+    Select,
     case,
     delete,
     func,
@@ -58,13 +59,17 @@ from ..core.evictions.evicted import Evicted
 from ..core.evictions.nominations import places_of
 from ..core.ledgerstate import LedgerState
 from ..core.recovery import BEGINNING, Position
-from ..core.step import CardKey
+from ..core.step import CardKey, Step
+from ..core.undo import Saved
 from . import tables as t
 from .journal import Head, Journal
 from .repair import SET_ASIDE, amounts
 
 #: Of the key by which claims are proven, made once for a database.
 KEY_BYTES = 32
+
+#: Keys of one query: SQLite takes 32,766 parameters, older ones 999.
+AT_ONCE = 500
 
 log = logging.getLogger(__name__)
 
@@ -94,10 +99,8 @@ def commits(connection: Connection) -> tuple[Position, int]:
 
 def known(connection: Connection, claims: Collection[ClaimId]) -> set[ClaimId]:
     """Those of `claims` that the database has, void ones too."""
-    c, found, wanted = t.claims.c.id, set[ClaimId](), list(claims)
-    for first in range(0, len(wanted), 500):
-        found.update(map(ClaimId, connection.execute(select(c).where(c.in_(wanted[first : first + 500]))).scalars()))
-    return found
+    c = t.claims.c.id
+    return {ClaimId(row.id) for row in _some(connection, select(c), c, list(claims))}
 
 
 def begin_epoch(connection: Connection, *, now: float, above: Epoch = BEGINNING.epoch) -> Epoch:
@@ -136,24 +139,52 @@ def load(connection: Connection) -> Loaded:
     names = connection.execute(select(n.node, n.number, n.card).order_by(n.since))
     books.numbers.load(CardName(NodeName(r.node), r.number, CardId(r.card)) for r in names)
     rows = connection.execute(select(*_HELD).where(t.claims.c.state != ClaimState.VOID)).all()
-    gangs = connection.execute(select(t.gangs))
-    read, slots = cache(amounts), cache(_slots)  # equal pods have equal texts: ten thousand claims, a few hundred of these
     unreadable: dict[ClaimId, str] = {}
     nominations, unread = _nominations(connection)
-    books.load(
-        _readable(rows, read, slots, _namer(books.numbers), unreadable),
-        [Gang(JobId(g.job), g.min_member, g.deadline, bool(g.unwinding), g.finished) for g in gangs],
-        nominations,
-    )
+    books.load(_readable(rows, books.numbers, unreadable), map(_gang, connection.execute(select(t.gangs))), nominations)
     for plan in unread:
         books.nominations.set_aside(plan)
-    for row in connection.execute(select(t.accounts).where(t.accounts.c.borrowed != 0)):
-        books.borrowed.setdefault(QueueName(row.queue), {})[row.resource] = row.borrowed
+    books.borrowed = _borrowed(connection.execute(select(t.accounts).where(t.accounts.c.borrowed != 0)))
     month = month_of(connection.execute(select(t.ledger.c.metered_until)).scalar_one())
     u = t.usage.c
     spent = select(u.queue, func.sum(u.own + u.borrowed).label("spent")).where(u.hour >= month).group_by(u.queue)
     books.month, books.spent = month, {QueueName(r.queue): int(r.spent) for r in connection.execute(spent)}
     return Loaded(books, _journal(connection), gone, unreadable, left_out)
+
+
+def before(connection: Connection, step: Step, numbers: CardNumbers, at: Position, *, committed: int) -> Saved | None:
+    """What the database has of all that `step` changed. None if it is not `at` the place where the step began, with as many commits, or if a row cannot be
+    read."""
+    now = connection.execute(select(t.ledger.c.epoch, t.ledger.c.idx, t.ledger.c.commits).with_for_update()).one()
+    if (now.epoch, now.idx, now.commits) != (at.epoch, at.index, committed):
+        return None
+    c, unreadable = t.claims.c, dict[ClaimId, str]()
+    held = select(*_HELD).where(c.state != ClaimState.VOID)
+    rows = _some(connection, held, c.id, [*step.made, *step.touched])
+    gangs = _some(connection, select(t.gangs), t.gangs.c.job, [*step.gangs])
+    borrowed = _some(connection, select(t.accounts).where(t.accounts.c.borrowed != 0), t.accounts.c.queue, sorted(step.queues))
+    records = list(_readable(rows, numbers, unreadable))
+    nominations, unread = _nominations(connection)
+    return None if unreadable else Saved(records, [*map(_gang, gangs)], _borrowed(borrowed), nominations, unread)
+
+
+def _some(connection: Connection, query: Select[Any], key: ColumnElement[str], keys: Sequence[str]) -> list[Row[Any]]:
+    """The rows of these keys."""
+    found: list[Row[Any]] = []
+    for first in range(0, len(keys), AT_ONCE):
+        found += connection.execute(query.where(key.in_(keys[first : first + AT_ONCE]))).all()
+    return found
+
+
+def _gang(row: Row[Any]) -> Gang:
+    return Gang(JobId(row.job), row.min_member, row.deadline, bool(row.unwinding), row.finished)
+
+
+def _borrowed(rows: Iterable[Row[Any]]) -> dict[QueueName, Resources]:
+    found: dict[QueueName, Resources] = {}
+    for row in rows:
+        found.setdefault(QueueName(row.queue), {})[row.resource] = row.borrowed
+    return found
 
 
 #: Fields of a Queue that are tuples: lists in JSON.
@@ -167,13 +198,9 @@ def _queue(row: Row[Any]) -> Queue:
     return Queue(QueueName(row.name), QueuePhase(row.phase), amounts(row.capability), row.weight, row.priority, **rules)
 
 
-def _readable(
-    rows: Sequence[Sequence[Any]],
-    read: Callable[[str], Any],
-    slots: Callable[[str], tuple[int, ...]],
-    named: Callable[[NodeName, str], tuple[CardSlice, ...]],
-    unreadable: dict[ClaimId, str],
-) -> Iterator[ClaimRecord]:
+def _readable(rows: Sequence[Sequence[Any]], numbers: CardNumbers, unreadable: dict[ClaimId, str]) -> Iterator[ClaimRecord]:
+    read, slots = cache(amounts), cache(_slots)  # equal pods have equal texts: ten thousand claims, a few hundred of these
+    named = _namer(numbers)
     for row in rows:
         try:
             record = _record(row, read, slots, named)
@@ -297,17 +324,15 @@ def answers(connection: Connection, plans: Collection[PlanId]) -> dict[PlanId, P
     """What those of `plans` were answered that were answered before."""
     a = t.plan_answers
     found: dict[PlanId, PlanAnswer] = {}
-    wanted = list(plans)
-    for first in range(0, len(wanted), 500):  # SQLite takes 32,766 parameters, older ones 999
-        for r in connection.execute(select(a).where(a.c.plan.in_(wanted[first : first + 500]))):
-            found[PlanId(r.plan)] = PlanAnswer(
-                plan=PlanId(r.plan),
-                job=JobId(r.job),
-                committed=bool(r.committed),
-                reason=RefusalReason(r.reason) if r.reason is not None else None,
-                message=r.message,
-                refresh=Index(r.refresh),
-            )
+    for r in _some(connection, select(a), a.c.plan, list(plans)):
+        found[PlanId(r.plan)] = PlanAnswer(
+            plan=PlanId(r.plan),
+            job=JobId(r.job),
+            committed=bool(r.committed),
+            reason=RefusalReason(r.reason) if r.reason is not None else None,
+            message=r.message,
+            refresh=Index(r.refresh),
+        )
     return found
 
 

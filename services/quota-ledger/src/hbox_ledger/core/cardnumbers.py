@@ -58,6 +58,10 @@ class CardNumbers:
         new, self._new = self._new, []
         return new
 
+    def give_back(self, names: Iterable[CardName]) -> None:
+        """The names that `take` returned were not written: return them again."""
+        self._new[:0] = names
+
     def rename(self, node: NodeName, number: int, card: CardId) -> None:
         """Assign the number to this card; before, its id was an index or a generated UUID. A card that has a number keeps it."""
         if card not in self._number.get(node, {}):

@@ -60,6 +60,11 @@ class Gang:
     moved: bool = field(default=False, compare=False)
     why: str = field(default="", compare=False)  #: it unwinds, if it is not its deadline; not kept over a restart
 
+    def keep(self, known: "Gang | None") -> None:
+        """Take over what no row has from the same gang in earlier books."""
+        if known is not None:
+            self.bounds, self.moved, self.why = known.bounds, known.moved, known.why
+
     @property
     def reason(self) -> str:
         """Why it unwinds."""

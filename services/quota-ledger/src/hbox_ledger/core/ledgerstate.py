@@ -316,11 +316,23 @@ class LedgerState:
         """Fill empty books from the database. Load the queues first."""
         self.by_model = self.queues.by_model
         for record in records:
-            claim = record.claim
-            self.node(claim.node).book(claim.requests, claim.slices)
-            self._index(record)
-            self._use(claim, 1, self.counted(claim))
+            self.take_in(record)
         self.gangs = {gang.job: gang for gang in gangs if gang.job in self.jobs}  # claims of other gangs could not be read
+        self.load_nominations(nominations)
+
+    def take_in(self, record: ClaimRecord) -> None:
+        """Enter a live claim as the database has it."""
+        claim = record.claim
+        self.node(claim.node).book(claim.requests, claim.slices)
+        self._index(record)
+        self._use(claim, 1, self.counted(claim))
+
+    def take_out(self, record: ClaimRecord) -> None:
+        """The reverse of `take_in`: the claim is neither live nor void."""
+        self._unindex(record, self.counted(record.claim))
+
+    def load_nominations(self, nominations: Iterable[HeldNomination]) -> None:
+        """Fill empty nominations from the database. Load the claims first."""
         for nomination in nominations:
             self.nominate(nomination)
             for victim in nomination.plan.victims:
@@ -354,6 +366,7 @@ class LedgerState:
 
     def rule(self, step: Step, name: QueueName, queue: Queue | None) -> None:
         """A queue's rules from now on; None: it is gone. Where it is the first to name models, or the last, what is held is counted by model, or no more."""
+        step.ruled = True
         if queue is None:
             del self.queues[name]
         else:

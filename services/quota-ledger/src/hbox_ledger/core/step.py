@@ -98,6 +98,7 @@ class Step:
     budgets: list[BudgetUsed] = field(default_factory=list)
     public: list[CloudEvent] = field(default_factory=list)  #: without ids, which the outbox assigns
     usage: Accrued | None = None
+    ruled: bool = False  #: a queue's rules changed
     announce: bool = False  #: publish the epoch and index even if no claim changed
 
     @property
