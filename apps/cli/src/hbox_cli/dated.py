@@ -31,7 +31,7 @@ def target(file: Path, keep: int | None, prefix: str) -> Path:
 
 
 def prune(written: Path, keep: int | None, prefix: str) -> list[Path]:
-    """Remove all dated files beside `written` but the newest `keep`; return those removed. Nothing without `keep`. Names sort by time."""
+    """Remove all dated files in the folder of `written` but the newest `keep`, and return them; without `keep` none. Names sort by time."""
     if keep is None:
         return []
     digits = "[0-9][0-9]"
