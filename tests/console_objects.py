@@ -1,5 +1,7 @@
 """Jobs, pods, nodes and claims for tests of the console."""
 
+from collections.abc import Sequence
+
 from hbox_common.model import (
     Card,
     CardRequest,
@@ -22,8 +24,16 @@ from hbox_common.model import (
     PodUid,
     QueueName,
 )
+from hbox_console.core.model import ReadModel
 
 GPU = "nvidia.com/gpu"
+
+
+def take_snapshot(model: ReadModel, jobs: Sequence[Job], pods: Sequence[PodFact] = ()) -> None:
+    """A snapshot of one part."""
+    model.on_listed(jobs, {})
+    model.on_listed_pods(pods)
+    model.on_all_listed({job.id for job in jobs}, {pod.uid for pod in pods}, {}, [], {})
 
 
 def a_job(

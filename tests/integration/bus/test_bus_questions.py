@@ -42,6 +42,23 @@ async def test_all_pages_come_in_order(bus: Bus) -> None:
     assert pages[-1].complete
 
 
+async def test_items_of_pages_are_dropped_once_the_asker_has_processed_them(bus: Bus) -> None:
+    async def answer(_: JobsAsked) -> AsyncIterator[Event]:
+        for i in range(3):
+            yield JobsPage(complete=True, why=str(i), pods=(fact(i),))
+
+    received: list[str] = []
+
+    async def take(number: int, page: JobsPage) -> None:
+        received.append(f"{number} {page.pods[0].name}")
+
+    async with running(bus.serve(JobsAsked, answer)):
+        await answered(bus)
+        pages = await bus.ask(JobsAsked(asker="me"), JobsPage, on_page=take, keep_items=False)
+    assert received == ["0 pod0", "1 pod1", "2 pod2"]
+    assert [(page.why, page.pods) for page in pages] == [("0", ()), ("1", ()), ("2", ())]
+
+
 async def test_an_answer_of_many_mebibytes_arrives_whole(bus: Bus) -> None:
     facts = tuple(fact(i) for i in range(8000))
 

@@ -6,7 +6,7 @@ from hbox_common.events import JobVerdict
 from hbox_common.model import GroupPhase, PodPhase, Queue, QueueName
 from hbox_console.core.model import Kind, ReadModel
 
-from ...console_objects import GPU, a_claim, a_group, a_job, a_node, a_pod
+from ...console_objects import GPU, a_claim, a_group, a_job, a_node, a_pod, take_snapshot
 
 
 def names(model: ReadModel, *namespaces: str) -> list[str]:
@@ -15,7 +15,7 @@ def names(model: ReadModel, *namespaces: str) -> list[str]:
 
 def loaded(*jobs: str) -> ReadModel:
     model = ReadModel()
-    model.on_jobs_snapshot([a_job(*name.split("/"), at=100.0 + i) for i, name in enumerate(jobs)], [], {}, [], {})
+    take_snapshot(model, [a_job(*name.split("/"), at=100.0 + i) for i, name in enumerate(jobs)])
     return model
 
 
@@ -68,7 +68,7 @@ def test_a_withdrawal_of_an_older_revision_is_ignored() -> None:
 def test_a_snapshot_ends_what_messages_did_not_report() -> None:
     model = loaded("a/kept", "a/lost")
     model.on_pods([a_pod(a_job("a", "lost"))])
-    model.on_jobs_snapshot([a_job("a", "kept")], [], {}, [], {})
+    take_snapshot(model, [a_job("a", "kept")])
     assert names(model, "a") == ["a/kept"]
     assert model.ids_of("a", "lost") == []
 
@@ -81,19 +81,34 @@ def test_a_snapshot_does_not_undo_what_messages_reported_since_its_request() -> 
     model.on_pods([a_pod(old)])
     model.on_withdrawn([old.id], [2])
     model.on_verdicts([JobVerdict(job=new.id, message="no cards")])
-    model.on_jobs_snapshot([old], [], {}, [], {})
+    take_snapshot(model, [old])
     assert names(model, "a") == ["a/new", "a/old"]
     assert model.job_item(new.id, now=0.0)["reason"] == "no cards"
     assert model.job_item(old.id, now=0.0)["placed"] == {"old-0": "n1"}
     model.snapshot_requested()
-    model.on_jobs_snapshot([new], [], {}, [], {})
+    take_snapshot(model, [new])
     assert names(model, "a") == ["a/new"], "the next one counts"
     assert model.job_item(new.id, now=0.0)["reason"] == ""
 
 
+def test_parts_of_a_snapshot_do_not_undo_what_messages_reported_between_them() -> None:
+    """Also where an answer broke off, so that its parts are taken twice."""
+    model, stays, ends = ReadModel(), a_job("a", "stays", waiting=0, bound=1), a_job("a", "ends", waiting=0, bound=1)
+    model.snapshot_requested()
+    model.on_listed([stays, ends], {})
+    model.on_listed_pods([a_pod(stays), a_pod(ends)])
+    model.on_pods([a_pod(ends, phase=PodPhase.GONE)])
+    assert names(model, "a") == ["a/stays"]
+    take_snapshot(model, [stays, ends], [a_pod(stays), a_pod(ends)])
+    assert model.job_item(stays.id, now=0.0)["placed"] == {"stays-0": "n1"}
+    assert model.job_item(ends.id, now=0.0)["placed"] == {}
+    take_snapshot(model, [])
+    assert names(model, "a") == []
+
+
 def test_a_deleted_job_that_was_never_announced_is_dropped() -> None:
     model, held, runs = ReadModel(), a_job("a", "held"), a_job("a", "runs", waiting=0, bound=1)
-    model.on_jobs_snapshot([held, runs], [a_pod(runs)], {}, [], {})
+    take_snapshot(model, [held, runs], [a_pod(runs)])
     model.on_deleted(held.id)
     model.on_deleted(runs.id)
     assert names(model, "a") == ["a/runs"], "pods of it are still there"
@@ -109,7 +124,7 @@ def test_a_pod_that_passes_from_its_own_job_to_its_owners_keeps_one_name() -> No
         model.on_jobs([job])
         model.on_pods([replace(pod, job=job.id)])
     assert list(model.names.namespaces_of(pod.name)) == ["a"]
-    model.on_jobs_snapshot([], [], {}, [], {})
+    take_snapshot(model, [])
     assert names(model, "a") == []
     assert list(model.names.namespaces_of(pod.name)) == ["a"], "names of removed objects are kept"
 
@@ -119,7 +134,7 @@ def test_a_job_with_another_name_is_found_by_the_new_one() -> None:
     model.on_jobs([job])
     model.on_jobs([replace(job, name="application", revision=2)])
     assert (model.ids_of("a", "pod-of-driver"), model.ids_of("a", "application")) == ([], [job.id])
-    model.on_jobs_snapshot([], [], {}, [], {})
+    take_snapshot(model, [])
     assert model.ids_of("a", "application") == []
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hbox_common.model import Job, JobId, PodPhase, PodUid
 from hbox_console.core.model import ReadModel
 
-from ...console_objects import a_job, a_pod
+from ...console_objects import a_job, a_pod, take_snapshot
 
 JOBS = tuple(a_job("a", f"job{number}", at=100.0 + number) for number in range(3))
 PODS = tuple(a_pod(JOBS[0], number) for number in range(3))
@@ -34,9 +34,7 @@ def apply(model: ReadModel, change: tuple[object, ...], revision: int) -> None:
         case ("pod", int(pod), int(job), PodPhase() as phase):
             model.on_pods([replace(PODS[pod], job=JOBS[job].id, phase=phase)])
         case ("snapshot", set(jobs), set(pods)):
-            model.on_jobs_snapshot(
-                [replace(JOBS[job], revision=revision) for job in jobs], [PODS[pod] for pod in pods], {}, [], {}
-            )
+            take_snapshot(model, [replace(JOBS[job], revision=revision) for job in jobs], [PODS[pod] for pod in pods])
 
 
 @given(st.lists(CHANGES, max_size=25))
@@ -45,9 +43,9 @@ def test_after_any_changes_the_model_shows_what_the_last_snapshot_holds(changes:
     for revision, change in enumerate(changes, 1):
         apply(model, change, revision)
     jobs: list[Job] = [replace(JOBS[1], name="last", revision=100)]
-    model.on_jobs_snapshot(jobs, [replace(PODS[0], job=JOBS[1].id)], {}, [], {})
+    take_snapshot(model, jobs, [replace(PODS[0], job=JOBS[1].id)])
     fresh = ReadModel()
-    fresh.on_jobs_snapshot(jobs, [replace(PODS[0], job=JOBS[1].id)], {}, [], {})
+    take_snapshot(fresh, jobs, [replace(PODS[0], job=JOBS[1].id)])
     assert model.jobs.keys() == fresh.jobs.keys() == {JobId("id-a-job1")}
     assert model.job_item(JOBS[1].id, now=200.0) == fresh.job_item(JOBS[1].id, now=200.0)
     assert {PodUid(uid) for uid in model.jobs[JOBS[1].id].pods} == {PODS[0].uid}

@@ -10,7 +10,7 @@ from hbox_console.core.names import OTHER_JOB, OTHER_NAMESPACE, OTHER_QUEUE, vei
 from hbox_console.core.rights import Scope
 from hbox_console.core.withheld import named_in, node_seen, others_of, queue_seen, veil_of
 
-from ...console_objects import a_claim, a_job, a_node, a_pod
+from ...console_objects import a_claim, a_job, a_node, a_pod, take_snapshot
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_client_that_sees_all_gets_the_text(model: ReadModel) -> None:
 def test_the_name_of_a_removed_job_is_still_replaced(model: ReadModel) -> None:
     job = a_job("ns-b", "sekrit", queue="theirs", revision=1)
     model.on_withdrawn([job.id], [2])
-    model.on_jobs_snapshot([], [], {}, [], {})
+    take_snapshot(model, [])
     assert model.ids_of("ns-b", "sekrit") == []
     assert veil_of(MINE, model).text("by sekrit") == f"by {OTHER_JOB}"
 

@@ -216,10 +216,12 @@ class Bus:
         *,
         timeout_s: float = 10.0,
         on_page: Callable[[int, P], Awaitable[None]] | None = None,
+        keep_items: bool = True,
     ) -> list[P]:
         """All pages of the answer. `on_page` is awaited for each page and its number when it arrives; number 0 again: an earlier answer broke off and is
-        void. Raises Unavailable (at once if there is no responder), InvalidRequest if the responder rejects the request."""
-        return await rpc.ask(self._connection, request, page, timeout_s=timeout_s, on_page=on_page)
+        void. `keep_items`: False returns the pages without their items, which `on_page` has received. Raises Unavailable (at once if there is no responder),
+        InvalidRequest if the responder rejects the request."""
+        return await rpc.ask(self._connection, request, page, timeout_s=timeout_s, on_page=on_page, keep_items=keep_items)
 
     async def call(self, service: str, name: str, request: BaseModel, response: type[M], *, timeout_s: float = 10.0) -> M:
         """The answer of an endpoint that a service `offer`s, in JSON. Raises InvalidRequest if the service rejects the request, Unavailable (at once if there

@@ -5,9 +5,12 @@ that it does not block the others. Such an item should have been rejected where 
 """
 
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import Event, encode, halves
+
+E = TypeVar("E", bound=Event)
 
 #: Kept free of what the broker takes, for headers.
 HEADERS = 4096
@@ -34,6 +37,6 @@ def parts(event: Event, most: int, refused: Refused) -> Iterator[tuple[Event, by
         yield from parts(half, most, refused)
 
 
-def emptied(event: Event) -> Event:
+def emptied(event: E) -> E:
     """The message without any items."""
     return event.model_copy(update={name: type(getattr(event, name))() for name in event.about.items})

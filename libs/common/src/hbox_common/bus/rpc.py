@@ -147,9 +147,11 @@ async def ask(
     *,
     timeout_s: float,
     on_page: Callable[[int, P], Awaitable[None]] | None = None,
+    keep_items: bool = True,
 ) -> list[P]:
     """All pages of the answer, in order. A partial answer is never returned. `on_page` is awaited for each page and its number when it arrives; number 0
-    again: an earlier answer broke off and is void.
+    again: an earlier answer broke off and is void. `keep_items`: False drops the items of each page after that, so that an answer with 100,000 of them is never
+    in memory as a whole.
 
     All requests are reads, so that a repetition is safe. The client repeats the request if no answer begins within SILENCE_S (a server that dies loses the
     requests it holds; the wait doubles with each repetition), if the connection or a page was lost, and if the server is full.
@@ -164,7 +166,9 @@ async def ask(
             while True:
                 await connection.connected.wait()
                 try:
-                    pages = await _ask_once(connection, request, page, servers, silence_s, on_page=on_page)
+                    pages = await _ask_once(
+                        connection, request, page, servers, silence_s, on_page=on_page, keep_items=keep_items
+                    )
                 except (_Lost, _TooMany) as e:
                     lost = e
                     await asyncio.sleep(retry_s)
@@ -192,6 +196,7 @@ async def _ask_once(
     silence_s: float,
     *,
     on_page: Callable[[int, P], Awaitable[None]] | None,
+    keep_items: bool,
 ) -> list[P] | None:
     """None: no answer began for `silence_s`, or one broke off."""
     pages: list[P] = []
@@ -221,6 +226,8 @@ async def _ask_once(
                 return pages
             if on_page is not None:
                 await on_page(len(pages) - 1, pages[-1])
+            if not keep_items:
+                pages[-1] = emptied(pages[-1])
             await asyncio.sleep(0)  # pages that lie there already are got without a wait, and each takes milliseconds to read
     finally:
         unwatch()

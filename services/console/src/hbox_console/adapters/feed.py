@@ -9,6 +9,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NoReturn
 
 from hbox_common.bus import Bus, Delivery, Start
@@ -27,6 +29,7 @@ from hbox_common.events import (
     JobsPending,
     JobsWaiting,
     JobsWithdrawn,
+    JobVerdict,
     NodeRests,
     NodeStateChanged,
     PodsObserved,
@@ -35,6 +38,7 @@ from hbox_common.events import (
     WaitsAttributed,
 )
 from hbox_common.events.public import JobPhase
+from hbox_common.model import Claim, GroupState, JobId, PodUid
 from hbox_common.model.shards import ONE_SHARD
 from hbox_common.views.events import PUBLIC_TYPES
 from hbox_common.views.jobs import shards_of
@@ -47,8 +51,6 @@ log = logging.getLogger(__name__)
 
 ASK_TIMEOUT_S = 30.0
 ASK_AGAIN_S = 0.5
-#: Jobs of a snapshot that are taken in one go.
-AT_ONCE = 500
 #: Between two readings of all jobs that unknown jobs bring forward, as a multiple of what a reading takes, and at least.
 SPACING, LEAST_S = 20.0, 2.0
 #: All jobs and claims are read again after this time, which ends differences that no message reports.
@@ -56,6 +58,21 @@ READ_AGAIN_S = 300.0
 
 #: Phases of jobs that are there.
 _LIVE = frozenset({JobPhase.PENDING, JobPhase.WAITING, JobPhase.BOUND, JobPhase.RUNNING})
+
+
+@dataclass(slots=True)
+class _Listing:
+    """The pages of one answer, without the jobs and pods that the model has taken."""
+
+    jobs: set[JobId] = field(default_factory=set)
+    pods: set[PodUid] = field(default_factory=set)
+    verdicts: dict[JobId, JobVerdict] = field(default_factory=dict)
+    groups: list[GroupState] = field(default_factory=list)
+    shards: dict[JobId, str] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        for each in (self.jobs, self.pods, self.verdicts, self.groups, self.shards):
+            each.clear()
 
 
 class Feed:
@@ -169,8 +186,11 @@ class Feed:
             asked = JobsAsked(
                 asker=self._instance, jobs=True, pods=True, verdicts=True, held=True, complete=True, computed=True
             )
+            listing = _Listing()
             try:
-                pages = await self._bus.ask(asked, JobsPage, timeout_s=ASK_TIMEOUT_S)
+                pages = await self._bus.ask(
+                    asked, JobsPage, timeout_s=ASK_TIMEOUT_S, on_page=partial(self._take_page, listing), keep_items=False
+                )
             except (Unavailable, InvalidRequest) as e:
                 log.info("jobs cannot be read yet: %s", e)
                 pages = []
@@ -178,20 +198,25 @@ class Feed:
                 self._ask_jobs.set()
                 await asyncio.sleep(ASK_AGAIN_S + monotonic_s() - began)
                 continue
-            jobs, shards = [job for page in pages for job in page.jobs], shards_of(pages)
-            for start in range(0, len(jobs), AT_ONCE):  # requests are answered in between
-                self._model.on_listed(jobs[start : start + AT_ONCE], shards)
-                await asyncio.sleep(0)
-            self._model.on_jobs_snapshot(
-                jobs,
-                [pod for page in pages for pod in page.pods],
-                {verdict.job: verdict for page in pages for verdict in page.verdicts},
-                [group for page in pages for group in page.groups],
-                shards,
-            )
+            self._model.on_all_listed(listing.jobs, listing.pods, listing.verdicts, listing.groups, listing.shards)
             self._rested_until = monotonic_s() + max(LEAST_S, SPACING * (monotonic_s() - began))
             self.jobs_read = True
             metrics.SNAPSHOTS.labels("jobs").inc()
+
+    async def _take_page(self, listing: "_Listing", number: int, page: JobsPage) -> None:
+        """Take the jobs and pods of one page into the model, and note in `listing` what the whole answer has."""
+        if not number:
+            listing.clear()
+        if not page.complete or not page.computed:
+            return
+        shards = shards_of([page])
+        listing.shards |= shards
+        listing.jobs.update(job.id for job in page.jobs)
+        listing.pods.update(pod.uid for pod in page.pods)
+        listing.verdicts |= {verdict.job: verdict for verdict in page.verdicts}
+        listing.groups += page.groups
+        self._model.on_listed(page.jobs, shards)
+        self._model.on_listed_pods(page.pods)
 
     # --- claims
 
@@ -216,8 +241,17 @@ class Feed:
                 async with asyncio.timeout(READ_AGAIN_S):
                     await self._ask_claims.wait()
             self._ask_claims.clear()
+            claims: list[Claim] = []
+
+            async def take(number: int, page: ClaimsPage, claims: list[Claim] = claims) -> None:
+                if not number:
+                    claims.clear()
+                claims += self._model.shared(page.claims)
+
             try:
-                pages = await self._bus.ask(ClaimsAsked(asker=self._instance), ClaimsPage, timeout_s=ASK_TIMEOUT_S)
+                pages = await self._bus.ask(
+                    ClaimsAsked(asker=self._instance), ClaimsPage, timeout_s=ASK_TIMEOUT_S, on_page=take, keep_items=False
+                )
             except (Unavailable, InvalidRequest) as e:
                 log.info("claims cannot be read yet: %s", e)
                 pages = []
@@ -228,7 +262,7 @@ class Feed:
             self._model.on_claims_snapshot(
                 epoch=pages[0].epoch,
                 index=pages[0].index,
-                claims=[claim for page in pages for claim in page.claims],
+                claims=claims,
                 shares={name: share for page in pages for name, share in page.shares.items()},
             )
             early, self._early = self._early, []

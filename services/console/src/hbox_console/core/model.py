@@ -149,38 +149,39 @@ class ReadModel:
         if self._since is not None:
             self._since.add((kind, about))
 
-    def on_jobs_snapshot(
+    def on_listed(self, jobs: Iterable[Job], shards: Mapping[JobId, str]) -> None:
+        """Jobs of a part of a snapshot; `on_all_listed` follows the last part."""
+        for job in jobs:
+            if self._since is None or ("job", job.id) not in self._since:
+                self._put(job, withdrawn=_is_placed(job), shard=shards.get(job.id, ""))
+
+    def on_listed_pods(self, pods: Iterable[PodFact]) -> None:
+        """Pods of a part of a snapshot."""
+        for pod in pods:
+            if self._since is None or ("pod", pod.uid) not in self._since:
+                self._put_pod(pod)
+
+    def on_all_listed(
         self,
-        jobs: Iterable[Job],
-        pods: Iterable[PodFact],
+        jobs: Set[JobId],
+        pods: Set[PodUid],
         verdicts: Mapping[JobId, JobVerdict],
         groups: Iterable[GroupState],
         shards: Mapping[JobId, str],
     ) -> None:
-        """All jobs with live pods, all pods on nodes, and PodGroups with minimum resources."""
+        """End a snapshot with these jobs with live pods, pods on nodes, and PodGroups with minimum resources: drop all others."""
         since, self._since = self._since or set(), None
-        all_jobs = [job for job in jobs if ("job", job.id) not in since]
         all_groups = [group for group in groups if ("job", group.id) not in since]
-        live = {pod.uid: pod for pod in pods if ("pod", pod.uid) not in since}
-        kept = {job.id for job in all_jobs} | {group.id for group in all_groups}
-        for uid in [uid for uid in self._pods if uid not in live and ("pod", uid) not in since]:
+        kept = jobs | {group.id for group in all_groups}
+        for uid in [uid for uid in self._pods if uid not in pods and ("pod", uid) not in since]:
             self._drop_pod(uid)
-        for job in all_jobs:
-            self._put(job, withdrawn=_is_placed(job), shard=shards.get(job.id, ""))
         self.on_groups(all_groups, shards)
-        self.on_pods(live.values())
         for id_ in [id_ for id_ in self.jobs if id_ not in kept and ("job", id_) not in since]:
             self._drop(id_)
         for id_, entry in self.jobs.items():
             if ("verdict", id_) not in since and entry.verdict != (verdict := verdicts.get(id_)):
                 entry.verdict = verdict
                 self._job_changed(entry)
-
-    def on_listed(self, jobs: Iterable[Job], shards: Mapping[JobId, str]) -> None:
-        """A part of a snapshot, before the whole."""
-        for job in jobs:
-            if self._since is None or ("job", job.id) not in self._since:
-                self._put(job, withdrawn=_is_placed(job), shard=shards.get(job.id, ""))
 
     def on_jobs(self, jobs: Iterable[Job], shard: str = "") -> None:
         for job in jobs:
@@ -233,21 +234,24 @@ class ReadModel:
         """Changes of pods that have, or had, a node."""
         for pod in pods:
             self._mark("pod", pod.uid)
-            if not pod.phase.holds:
-                self._drop_pod(pod.uid)
-                continue
-            former = self._pods.get(pod.uid)
-            if former is not None and former != pod.job:
-                self._drop_pod(pod.uid)
-            entry = self.jobs.get(pod.job)
-            if pod.uid not in self._pods:
-                self.names.add(pod.namespace, pod.name)
-            self._pods[pod.uid] = pod.job
-            if entry is None:
-                self._loose.setdefault(pod.job, {})[pod.uid] = self._shared.pod(pod)
-            elif entry.pods.get(pod.uid) != pod:
-                entry.pods[pod.uid] = self._shared.pod(pod)
-                self._job_changed(entry)
+            self._put_pod(pod)
+
+    def _put_pod(self, pod: PodFact) -> None:
+        if not pod.phase.holds:
+            self._drop_pod(pod.uid)
+            return
+        former = self._pods.get(pod.uid)
+        if former is not None and former != pod.job:
+            self._drop_pod(pod.uid)
+        entry = self.jobs.get(pod.job)
+        if pod.uid not in self._pods:
+            self.names.add(pod.namespace, pod.name)
+        self._pods[pod.uid] = pod.job
+        if entry is None:
+            self._loose.setdefault(pod.job, {})[pod.uid] = self._shared.pod(pod)
+        elif entry.pods.get(pod.uid) != pod:
+            entry.pods[pod.uid] = self._shared.pod(pod)
+            self._job_changed(entry)
 
     def on_waits(self, part: str, waits: Iterable[JobWait]) -> None:
         """All of one part of the jobs."""
@@ -448,6 +452,10 @@ class ReadModel:
         return self._claims_on.get(name, {}).values()
 
     # --- claims
+
+    def shared(self, claims: Iterable[Claim]) -> Iterator[Claim]:
+        """Live claims of a part of a snapshot, with the parts that they share: they take a quarter of the memory."""
+        return (self._shared.claim(claim) for claim in claims if claim.state.live)
 
     def on_claims_snapshot(self, *, epoch: int, index: int, claims: Iterable[Claim], shares: Mapping[str, Resources]) -> None:
         if (epoch, index) < (self.epoch, self.index):
