@@ -59,6 +59,30 @@ async def test_items_of_pages_are_dropped_once_the_asker_has_processed_them(bus:
     assert [(page.why, page.pods) for page in pages] == [("0", ()), ("1", ()), ("2", ())]
 
 
+async def test_answer_ends_when_its_asker_has_left(bus: Bus) -> None:
+    pages, ended = 0, asyncio.Event()
+
+    async def answer(asked: JobsAsked) -> AsyncIterator[Event]:
+        nonlocal pages
+        try:
+            for _page in range(1000 if asked.asker == "hasty" else 1):
+                yield JobsPage(complete=True)
+                pages += 1
+                await asyncio.sleep(0.02)
+        finally:
+            ended.set()
+
+    async with running(bus.serve(JobsAsked, answer)):
+        await answered(bus)
+        ended.clear()
+        with pytest.raises(Unavailable):
+            await bus.ask(JobsAsked(asker="hasty"), JobsPage, timeout_s=0.5)
+        async with asyncio.timeout(5.0):
+            await ended.wait()
+        assert 2 <= pages < 500
+        assert await bus.ask(JobsAsked(asker="me"), JobsPage), "the next one is answered"
+
+
 async def test_an_answer_of_many_mebibytes_arrives_whole(bus: Bus) -> None:
     facts = tuple(fact(i) for i in range(8000))
 

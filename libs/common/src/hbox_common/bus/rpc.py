@@ -10,9 +10,10 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from time import perf_counter_ns
-from typing import NoReturn, TypeVar
+from typing import NoReturn, Self, TypeVar
 
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
@@ -104,13 +105,17 @@ class Server:
             if not isinstance(question, self._request):
                 raise InvalidRequest(f"{question.ce_type()} cannot be asked on {message.subject}")
             count = 0
-            async with aclosing(self._answer(question)) as pages:  # type: ignore[type-var]  # async generators, all of them
+            async with aclosing(self._answer(question)) as pages, _Presence(self._connection) as asker:  # type: ignore[type-var]  # async generators, all of them
                 async for page in pages:
                     for part, body in self._bodies(page):
                         header = headers(part, source=self._source, message_id=new_id(), now=wall_s())
-                        await self._connection.send(message.reply, body, headers=header | {PAGE: str(count)})
+                        reply = await asker.watched() if count else ""
+                        await self._connection.send(message.reply, body, reply=reply, headers=header | {PAGE: str(count)})
                         # A round trip a page: an answer of many pages must not fill the broker's buffer of us.
                         await self._connection.flush()
+                        if asker.left:
+                            log.info("the answer to %s ends: its asker has left", message.subject)
+                            return
                         count += 1
             await self._connection.send(message.reply, headers={PAGES: str(count)})
         except Unavailable as e:
@@ -138,6 +143,34 @@ class Server:
         hint = error.hint if isinstance(error, HBoxError) else "see the log of the service that was asked"
         self._listed.failed(f"{kind}: {text}")
         await self._connection.send(reply, headers={ERROR: kind, MESSAGE: sanitized(text), HINT: sanitized(hint)})
+
+
+class _Presence:
+    """Whether the asker still listens: an answer is not computed to its end for one that has given up, or has asked again. The broker reports a message with a
+    reply subject that no client receives (503)."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.left = False
+        self._connection = connection
+        self._inbox = ""
+        self._subscription: Subscription | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._subscription is not None:
+            await self._connection.unsubscribe(self._subscription)
+
+    async def watched(self) -> str:
+        """The reply subject for the next page."""
+        if self._subscription is None:
+            self._inbox = self._connection.new_inbox()
+            self._subscription = await self._connection.listen(self._inbox, self._take)
+        return self._inbox
+
+    def _take(self, message: Msg) -> None:
+        self.left |= (message.headers or {}).get("Status") == NO_RESPONDERS
 
 
 async def ask(
