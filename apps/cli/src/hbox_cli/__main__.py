@@ -22,7 +22,7 @@ from .context import By, Context, group_options, merged
 from .exits import Exit, failure_text, leaf, status_of
 from .stdio import ReaderGone, flush_data, take_over
 
-#: name -> (module below hbox_cli.commands, what it does)
+#: name -> (module below hbox_cli.commands, and the command in it if it is not `command`; what it does)
 COMMANDS = {
     "up": ("up", "Run the platform: broker, services, and an emulated cluster or yours."),
     "replay": ("replay", "Replay a trace through the platform; report and audit."),
@@ -31,10 +31,25 @@ COMMANDS = {
     "backup": ("backup", "Back up the ledger's database, also while it runs."),
     "restore": ("restore", "Restore a backup of the ledger."),
     "audit": ("audit", "Prove from outside that no card is over-booked and no gang partial."),
+    "run": ("run", "Run a command as a job: one pod, or a gang of pods with cards."),
+    "submit": ("run:submit", "Create the jobs of manifests, after checking them."),
     "jobs": ("jobs", "List jobs with their state and their pending reason."),
     "why": ("why", "Explain why a job waits, or why it runs where it does."),
     "reason": ("reason", "List the reasons for which jobs wait, and explain one."),
     "when": ("when", "Estimate when a waiting job starts."),
+    "show": ("show", "Show all facts of a job: pods, nodes, Events, also after its end."),
+    "set": ("set", "Change a pending job: queue, nodes, cards, topology."),
+    "wait": ("wait", "Wait until a job is bound, runs, or is done."),
+    "logs": ("logs", "Print the logs of a job's pods."),
+    "attach": ("logs:attach", "Attach the terminal to a job's pod."),
+    "exec": ("logs:exec_", "Run a command in a job's pod."),
+    "port-forward": ("logs:port_forward", "Forward local ports to a job's pod."),
+    "cancel": ("states:cancel", "Delete jobs with their pods."),
+    "hold": ("states:hold", "Keep pending jobs from starting."),
+    "release": ("states:release", "Let held jobs start."),
+    "suspend": ("states:suspend", "End the pods of jobs, to run again later."),
+    "resume": ("states:resume", "Let suspended jobs run again."),
+    "requeue": ("states:requeue", "End the pods of jobs and queue the jobs again."),
     "nodes": ("nodes", "List nodes with their free cards, health and reasons."),
     "node": ("node", "Show one node: its cards and their holders in the ledger and in the kubelet."),
     "health": ("health", "Nodes' health: incidents, exemptions, maintenance; judge files."),
@@ -46,6 +61,7 @@ COMMANDS = {
     "usage": ("usage", "Report card-hours by queue, user, model or hour."),
     "evictions": ("evictions", "Show whether evictions are paused by the rate limit; resume them."),
     "defrag": ("defrag", "Show fragmentation of idle cards and moves of pods with a net gain."),
+    "history": ("history", "List the jobs of the last 7 days, also ended ones."),
     "events": ("events", "Print events of jobs, queues and nodes."),
     "bus": ("bus", "Manage the broker's users: keys and permissions."),
     "ctx": ("ctx", "Show and choose the platform that commands read; log in to one."),
@@ -54,6 +70,7 @@ COMMANDS = {
     "policy": ("policy", "Print HBox's own policies as files; check a policy file."),
     "definitions": ("definitions", "Print or apply the CRDs and objects that HBox needs in a cluster."),
     "trial": ("trial", "Submit a small gang to a cluster, wait until it runs, delete it."),
+    "version": ("version", "Print the versions of this command and of the services."),
     "simulate": ("simulate", "Simulate the scheduler on a saved cluster, a trace or a record."),
 }
 
@@ -72,7 +89,8 @@ class Commands(click.Group):
         if name not in COMMANDS:
             return None
         _configure_devices()  # before what the command imports asks for names
-        command: click.Command = importlib.import_module(f".commands.{COMMANDS[name][0]}", __package__).command
+        module, _, member = COMMANDS[name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(f".commands.{module}", __package__), member or "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -113,6 +131,16 @@ def _configure_devices() -> None:
             print(f"hbox: {warning}", file=sys.stderr)
 
 
+#: Spellings of kubectl's, whose option may have a value.
+_SPELLINGS = {"--dry-run=client": "--dry-run", "--dry-run=server": "--server-dry-run"}
+
+
+def _arguments(words: list[str]) -> list[str]:
+    """As this parser takes them, up to a `--`."""
+    end = words.index("--") if "--" in words else len(words)
+    return [_SPELLINGS.get(word, word) for word in words[:end]] + words[end:]
+
+
 def _program(path: str) -> str:
     """The name under which the user runs it: kubectl runs `kubectl-hbox` for `kubectl hbox`."""
     return "kubectl hbox" if Path(path).name.removesuffix(".exe") == "kubectl-hbox" else "hbox"
@@ -135,7 +163,7 @@ def main() -> NoReturn:
     program = _program(sys.argv[0])
     command = f"{program} {name}".rstrip()
     try:
-        answer: Any = cli.main(prog_name=program, standalone_mode=False)
+        answer: Any = cli.main(args=_arguments(sys.argv[1:]), prog_name=program, standalone_mode=False)
         if sys.stdout is not None:  # closed by the caller: commands without output succeed
             sys.stdout.flush()
     except click.exceptions.Exit as e:

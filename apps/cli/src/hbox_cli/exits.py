@@ -57,6 +57,8 @@ def failure_text(command: str, error: BaseException) -> str:
     """The three lines. `command`: as typed, for example `hbox nodes`."""
     status = status_of(error)
     message = error.message if isinstance(error, HBoxError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, TimeoutError) and str(error):
+        message = str(error)
     if isinstance(error, PermissionError):
         message = f"{error.filename}: {error.strerror}"
     hint = error.hint if isinstance(error, HBoxError) else ""

@@ -1,4 +1,4 @@
-"""GET requests for JSON: TLS always verified, bounded in time and size, credentials over TLS or the loopback only, redirects within one server only.
+"""Requests for JSON: TLS always verified, bounded in time and size, credentials over TLS or the loopback only, redirects within one server only.
 
 The standard library's client: aiohttp takes 190 ms to import, longer than a short command may run.
 """
@@ -68,13 +68,49 @@ class Server:
 
     def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
         """The answer's JSON. Raises Unavailable, NotFound, Conflict or InvalidRequest (with `HTTP 403` in the message where it is not allowed)."""
-        target = self._url.path.rstrip("/") + path + (f"?{urlencode(params)}" if params else "")
+        target = self._target(path, params)
         for _ in range(REDIRECTS + 1):
             status, headers, body = self._answer(target)
             if status not in (301, 302, 303, 307, 308):
-                return self._content(status, headers, body, path)
+                return self._content(status, headers, body, f"GET {path}")
             target = self._redirected(target, headers.get("location") or "")
         raise Unavailable(f"{self.what} at {self.base} redirects more than {REDIRECTS} times", hint="hbox ctx show --origin")
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        params: Mapping[str, str] | None = None,
+    ) -> Any:
+        """The answer's JSON to a write, which is sent once and follows no redirect. Raises as `get`; Unavailable with `outcome_unknown` if no answer came."""
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            status, headers, answer = self._exchange(self._target(path, params), method, data, content_type)
+        except (HTTPException, OSError) as e:
+            self.close()
+            raise self._silent(e, outcome_unknown=True) from e
+        return self._content(status, headers, answer, f"{method} {path}")
+
+    def lines(self, path: str, params: Mapping[str, str] | None = None) -> Iterator[bytes]:
+        """The lines of a text as they arrive, such as a log; no time limit between two. Raises as `get`."""
+        self.close()
+        try:
+            answer, sock = self._open(self._target(path, params), "GET", None, "")
+            if answer.status != 200:
+                headers = {name.lower(): value for name, value in answer.getheaders()}
+                self._content(answer.status, headers, answer.read(_CHUNK), f"GET {path}")
+            sock.settimeout(None)
+            yield from answer
+        except (HTTPException, OSError) as e:
+            raise self._silent(e) from e
+        finally:
+            self.close()
+
+    def _target(self, path: str, params: Mapping[str, str] | None) -> str:
+        return self._url.path.rstrip("/") + path + (f"?{urlencode(params)}" if params else "")
 
     def pages(self, path: str, params: Mapping[str, str], *, limit: int) -> Iterator[Any]:
         """The pages of a list, each a document with `items` and `metadata.continue`; the list begins anew at most once, if its cursor expired."""
@@ -117,28 +153,38 @@ class Server:
             self.close()
             raise self._silent(e) from e
 
-    def _silent(self, error: Exception) -> Unavailable:
+    def _silent(self, error: Exception, *, outcome_unknown: bool = False) -> Unavailable:
+        hint = "hbox ctx show --origin"
         if isinstance(error, IncompleteRead | _TooLong):
             what = "the connection ended before the answer did" if isinstance(error, IncompleteRead) else str(error)
-            return Unavailable(f"{self.what} at {self.base} gave no whole answer: {what}", hint="hbox ctx show --origin")
+            return Unavailable(
+                f"{self.what} at {self.base} gave no whole answer: {what}", hint=hint, outcome_unknown=outcome_unknown
+            )
         reason = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-        return Unavailable(f"{self.what} at {self.base} does not answer: {reason}", hint="hbox ctx show --origin")
+        return Unavailable(f"{self.what} at {self.base} does not answer: {reason}", hint=hint, outcome_unknown=outcome_unknown)
 
-    def _exchange(self, target: str) -> tuple[int, Mapping[str, str], bytes]:
-        presented = self._present()
+    def _exchange(
+        self, target: str, method: str = "GET", data: bytes | None = None, content_type: str = ""
+    ) -> tuple[int, Mapping[str, str], bytes]:
         deadline = time.monotonic() + self._answer_s
-        if self._connection is None:
-            self._connection = self._connect(presented)
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "hbox"}
-        if presented.token:
-            headers["Authorization"] = f"Bearer {presented.token}"
-        self._connection.request("GET", target, headers=headers)
-        sock = self._connection.sock  # the connection forgets it where the server closes
-        answer = self._connection.getresponse()
+        answer, sock = self._open(target, method, data, content_type)
         body = _body(answer, deadline, sock)
         if answer.will_close:
             self.close()
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}, body
+
+    def _open(self, target: str, method: str, data: bytes | None, content_type: str) -> tuple[HTTPResponse, socket.socket]:
+        presented = self._present()
+        if self._connection is None:
+            self._connection = self._connect(presented)
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "hbox"}
+        if data is not None:
+            headers["Content-Type"] = content_type
+        if presented.token:
+            headers["Authorization"] = f"Bearer {presented.token}"
+        self._connection.request(method, target, body=data, headers=headers)
+        sock = self._connection.sock  # the connection forgets it where the server closes
+        return self._connection.getresponse(), sock
 
     def _present(self) -> Presented:
         """Credentials, once a command; none over an unencrypted connection that leaves this machine."""
@@ -179,19 +225,20 @@ class Server:
             )
         return here.path + (f"?{here.query}" if here.query else "")
 
-    def _content(self, status: int, headers: Mapping[str, str], body: bytes, path: str) -> Any:
+    def _content(self, status: int, headers: Mapping[str, str], body: bytes, request: str) -> Any:
         content: Any = None
+        good = status in (200, 201, 202)
         try:
             content = json.loads(body)
         except (ValueError, RecursionError):
-            if status == 200:
-                raise self.odd(path) from None
-        if status == 200:
+            if good:
+                raise self.odd(request.partition(" ")[2]) from None
+        if good:
             return content
         token = self._presented.token if self._presented is not None else None
         if token and isinstance(content, Mapping):  # a server may quote the request
             content = {name: _without(value, token) for name, value in content.items()}
-        raise error_of(status, content, headers, what=f"{self.what} at {self.base}, GET {path}")
+        raise error_of(status, content, headers, what=f"{self.what} at {self.base}, {request}")
 
     def odd(self, path: str) -> Unavailable:
         """The error where an answer is JSON of another form."""
