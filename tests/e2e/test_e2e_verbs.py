@@ -53,16 +53,16 @@ def single(tmp_path: Path, name: str, *, cards: int, notes: str = "") -> str:
     return str(path)
 
 
-def done(platform: Up, *words: str, status: int = 0) -> str:
+def done(platform: Up, *arguments: str, status: int = 0) -> str:
     """Output of a command that ends with this status."""
-    found = platform.hbox(*words)
+    found = platform.hbox(*arguments)
     assert found.returncode == status, f"{found.stdout}{found.stderr}"
     return found.stdout + found.stderr
 
 
 def test_a_gang_is_submitted_shown_waited_for_and_cancelled(platform: Up, tmp_path: Path) -> None:
-    said = done(platform, "submit", gang(tmp_path, "train", pods=2, cards=8))
-    assert "podgroup default/train created" in said
+    output = done(platform, "submit", gang(tmp_path, "train", pods=2, cards=8))
+    assert "podgroup default/train created" in output
     assert "is running" in done(platform, "wait", "train", "--for", "running", "--timeout", "30s")
     shown = platform.json("show", "train")
     assert (shown["kind"], shown["state"], shown["needed"], shown["cards"]) == ("PodGroup", "RUNNING", 2, 16)
@@ -77,9 +77,9 @@ def test_a_gang_is_submitted_shown_waited_for_and_cancelled(platform: Up, tmp_pa
 
 def test_a_wait_ends_at_its_timeout_with_the_reason(platform: Up, tmp_path: Path) -> None:
     done(platform, "submit", gang(tmp_path, "big", pods=3, cards=8))
-    said = done(platform, "wait", "big", "--for", "bound", "--timeout", "2s", status=124)
-    assert "0 of 3 pods on nodes" in said
-    assert "TimeoutError" not in said
+    output = done(platform, "wait", "big", "--for", "bound", "--timeout", "2s", status=124)
+    assert "0 of 3 pods on nodes" in output
+    assert "TimeoutError" not in output
     assert "podgroup default/big: min 2" in done(platform, "set", "job", "big", "min=2")
     done(platform, "wait", "big", "--for", "bound", "--timeout", "30s")
     assert "only a pending job" in done(platform, "set", "job", "big", "queue=other", status=5)
@@ -114,8 +114,8 @@ def test_history_has_the_jobs_that_ended(platform: Up, tmp_path: Path) -> None:
 def test_a_wrong_field_is_found_before_anything_is_created(platform: Up, tmp_path: Path) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(POD.format(name="fine", notes="", cards=1) + "---\nkind: Pod\napiVersion: v1\nmetadata: {}\nspec: {}\n")
-    said = done(platform, "submit", str(path), status=5)
-    assert "wrong.yaml: document 2 (Pod): metadata.name: is missing" in said
+    output = done(platform, "submit", str(path), status=5)
+    assert "wrong.yaml: document 2 (Pod): metadata.name: is missing" in output
     assert "fine" not in {one["name"] for one in platform.json("jobs")["items"]}
 
 
@@ -128,7 +128,52 @@ def test_versions_of_all_services_are_those_of_the_command(platform: Up) -> None
 
 
 def test_a_run_is_printed_as_manifests(platform: Up) -> None:
-    words = ("run", "-g", "8", "-n", "2", "--name", "t", "--dry-run", "-o", "yaml", "--", "python", "train.py")
-    job, service = yaml.safe_load_all(done(platform, *words))
+    arguments = ("run", "-g", "8", "-n", "2", "--name", "t", "--dry-run", "-o", "yaml", "--", "python", "train.py")
+    job, service = yaml.safe_load_all(done(platform, *arguments))
     assert (job["kind"], service["kind"]) == ("Job", "Service")
     assert job["spec"]["template"]["spec"]["containers"][0]["command"] == ["python", "train.py"]
+
+
+def test_a_plan_distinguishes_now_wait_and_never_and_changes_nothing(platform: Up, tmp_path: Path) -> None:
+    small, large = gang(tmp_path, "small", pods=2, cards=8), gang(tmp_path, "large", pods=3, cards=8)
+    found = platform.json("plan", small)
+    assert (found["verdict"], found["pods"], found["needed"]) == ("now", 2, 2)
+    assert set(found["places"].values()) == {"node-0001", "node-0002"}
+    assert "can never run here" in done(platform, "plan", large, status=8)
+    done(platform, "submit", single(tmp_path, "busy", cards=8))
+    done(platform, "wait", "busy", "--for", "running", "--timeout", "30s")
+    waits = json.loads(platform.hbox("plan", small, "-o", "json").stdout)
+    assert waits["verdict"] == "waits"
+    assert "a minimum of 1 pods instead of 2: so many fit now" in waits["helps"]
+    assert platform.hbox("plan", small).returncode == 7
+    assert {one["name"] for one in platform.json("jobs")["items"]} == {"default/busy"}
+    done(platform, "cancel", "--yes", "busy")
+
+
+def test_a_drained_node_is_empty_and_has_a_reason(platform: Up, tmp_path: Path) -> None:
+    done(platform, "submit", single(tmp_path, "moved", cards=8))
+    done(platform, "wait", "moved", "--for", "running", "--timeout", "30s")
+    node = platform.json("show", "moved")["pods"][0]["node"]
+    assert "--yes" in done(platform, "node", "drain", node, "--reason", "NIC 3", status=5)
+    assert f"node {node} closed: NIC 3" in done(platform, "node", "drain", node, "--reason", "NIC 3", "--yes")
+    row = until(
+        lambda: next(
+            (one for one in platform.json("nodes")["items"] if one["name"] == node and one["state"] == "CORDONED"), None
+        ),
+        timeout_s=20,
+        what="the closed node",
+    )
+    assert "NIC 3" in row["reason"]
+    assert f"node {node} open" in done(platform, "node", "undrain", node)
+
+
+def test_waiting_jobs_are_ordered_by_priority_and_age(platform: Up, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        done(platform, "submit", gang(tmp_path, name, pods=3, cards=8))
+    rows = until(
+        lambda: rows if len(rows := platform.json("prio", "-q", "default")["items"]) == 2 else None, timeout_s=20, what="both"
+    )
+    assert [(row["position"], row["name"]) for row in rows] == [(1, "default/first"), (2, "default/second")]
+    assert rows[1]["decidedBy"].startswith(("age", "name"))
+    assert done(platform, "prio", "second").startswith("default/second  position ")
+    done(platform, "cancel", "--yes", "first", "second")

@@ -15,8 +15,8 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield running
 
 
-def done(platform: Up, *words: str, status: int = 0) -> str:
-    found = platform.hbox(*words)
+def done(platform: Up, *arguments: str, status: int = 0) -> str:
+    found = platform.hbox(*arguments)
     assert found.returncode == status, f"{found.stdout}{found.stderr}"
     return found.stdout + found.stderr
 

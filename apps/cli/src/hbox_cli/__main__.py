@@ -39,6 +39,8 @@ COMMANDS = {
     "when": ("when", "Estimate when a waiting job starts."),
     "show": ("show", "Show all facts of a job: pods, nodes, Events, also after its end."),
     "set": ("set", "Change a pending job: queue, nodes, cards, topology."),
+    "plan": ("plan", "Show whether a job would start now, wait, or never start."),
+    "prio": ("prio", "Show the order of waiting jobs, term by term."),
     "wait": ("wait", "Wait until a job is bound, runs, or is done."),
     "logs": ("logs", "Print the logs of a job's pods."),
     "attach": ("logs:attach", "Attach the terminal to a job's pod."),
@@ -70,6 +72,11 @@ COMMANDS = {
     "policy": ("policy", "Print HBox's own policies as files; check a policy file."),
     "definitions": ("definitions", "Print or apply the CRDs and objects that HBox needs in a cluster."),
     "trial": ("trial", "Submit a small gang to a cluster, wait until it runs, delete it."),
+    "completion": ("shell:completion", "Print the completion script of a shell."),
+    "compat": ("shell:compat", "Print shell functions for people from Slurm and Volcano."),
+    "cheat": ("cheat", "Print commands of a working day."),
+    "help": ("shell:help_", "Print the help of a command."),
+    "man": ("shell:man", "Print all help as one page."),
     "version": ("version", "Print the versions of this command and of the services."),
     "simulate": ("simulate", "Simulate the scheduler on a saved cluster, a trace or a record."),
 }
@@ -78,6 +85,7 @@ EPILOG = """\b
 exit statuses:
   0 done   1 failed, or a fault was found   2 usage   3 not found   4 not allowed
   5 invalid or conflicting   6 a service does not answer   124 timed out   130 interrupted
+  of plan: 7 it would wait   8 it can never run here
 """
 
 
@@ -135,10 +143,10 @@ def _configure_devices() -> None:
 _SPELLINGS = {"--dry-run=client": "--dry-run", "--dry-run=server": "--server-dry-run"}
 
 
-def _arguments(words: list[str]) -> list[str]:
+def _arguments(arguments: list[str]) -> list[str]:
     """As this parser takes them, up to a `--`."""
-    end = words.index("--") if "--" in words else len(words)
-    return [_SPELLINGS.get(word, word) for word in words[:end]] + words[end:]
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return [_SPELLINGS.get(word, word) for word in arguments[:end]] + arguments[end:]
 
 
 def _program(path: str) -> str:

@@ -55,6 +55,23 @@ class Context:
     state_by: By = By.DEFAULT
 
 
+class _Form(click.Choice[str]):
+    """A form of output; `jsonpath=TEMPLATE` as it is."""
+
+    def __init__(self) -> None:
+        super().__init__([one.value for one in Form if one is not Form.JSONPATH] + ["jsonpath=..."])
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if str(value).startswith(f"{Form.JSONPATH}=") and len(str(value)) > len(Form.JSONPATH) + 1:
+            return str(value)
+        if str(value).startswith(Form.JSONPATH):
+            self.fail("jsonpath needs a template, such as -o jsonpath='{.items[*].name}'", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+_FORM = _Form()
+
+
 def _options(command: F, *, top: bool) -> F:
     """The global options; on the group they have their defaults, on a command they override the group's."""
     for option in (
@@ -66,7 +83,14 @@ def _options(command: F, *, top: bool) -> F:
             hidden=not top,
         ),
         click.option("--no-headers", is_flag=True, default=None, help="Print tables without headers.", hidden=not top),
-        click.option("-o", "--output", "form", type=click.Choice([f.value for f in Form]), help="Output format."),
+        click.option("--columns", metavar="A,B", help="Columns of a table or csv, by their titles.", hidden=not top),
+        click.option(
+            "--sort-by",
+            metavar="COLUMN",
+            help="Column or field to sort by, such as AGE or .ageSeconds; -AGE reverses.",
+            hidden=not top,
+        ),
+        click.option("-o", "--output", "form", type=_FORM, help="Output format."),
         click.option(
             "--state",
             type=click.Path(path_type=Path, file_okay=False),
@@ -123,7 +147,24 @@ def platform_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _options(_access(run, top=False), top=False)
 
 
-GLOBALS = ("state", "form", "no_headers", "color", "debug")
+def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As `platform_options`, for lists: `-w` prints them again and again."""
+
+    @functools.wraps(command)
+    def run(ctx: Context, *args: Any, watch: bool, **given: Any) -> Any:
+        if not watch:
+            return command(ctx, *args, **given)
+        from .watching import repeat  # noqa: PLC0415  for those who ask for it
+
+        return repeat(ctx.output, lambda output: command(replace(ctx, output=output), *args, **given))
+
+    option = click.option(
+        "-w", "--watch", is_flag=True, help="Print changes until Ctrl-C: drawn anew on a terminal, else as JSON lines."
+    )
+    return option(platform_options(run))
+
+
+GLOBALS = ("state", "form", "no_headers", "color", "debug", "columns", "sort_by")
 
 
 def _adopt(given: Mapping[str, Any]) -> Context:
@@ -141,11 +182,18 @@ def merged(
     no_headers: bool | None,
     color: str | None,
     debug: bool | None,
+    columns: str | None,
+    sort_by: str | None,
     **access: Any,
 ) -> Context:
     output = base.output
     if form is not None:
-        output = replace(output, form=Form(form))
+        name, _, template = form.partition("=")
+        output = replace(output, form=Form(name), template=template)
+    if columns is not None:
+        output = replace(output, only=tuple(one.strip() for one in columns.split(",") if one.strip()))
+    if sort_by is not None:
+        output = replace(output, sort_by=sort_by)
     if no_headers:
         output = replace(output, headers=False)
     if color is not None:

@@ -16,6 +16,8 @@ class Exit(IntEnum):
     NOT_ALLOWED = 4
     INVALID = 5  #: an argument is wrong, or contradicts the present state
     UNAVAILABLE = 6  #: a component does not answer; a retry may help
+    WAITS = 7  #: `plan`: the job is valid, and would wait
+    NEVER = 8  #: `plan`: the job cannot run here, whatever ends
     TIMED_OUT = 124
     INTERRUPTED = 130
 

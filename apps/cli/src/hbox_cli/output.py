@@ -6,10 +6,11 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from hbox_common.errors import InvalidRequest
 from hbox_common.visible import padded, visible, visible_lines, width
 
 from .stdio import ReaderGone, flush_data
@@ -25,6 +26,7 @@ class Form(StrEnum):
     NDJSON = "ndjson"  #: one object a line
     NAME = "name"
     CSV = "csv"
+    JSONPATH = "jsonpath"  #: `jsonpath=TEMPLATE`
 
 
 class Colour(StrEnum):
@@ -43,19 +45,46 @@ class Column:
     drawn: bool = False
 
 
+#: Fields that change with time alone.
+_AGES = ("ageSeconds", "waitSeconds", "oldestPendingSeconds")
+
+
+@dataclass(slots=True)
+class Changes:
+    """What was printed of each item, by its name."""
+
+    seen: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def take(self, items: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Items that differ from the last time, and `{"name": ..., "gone": true}` for those that are no longer listed."""
+        now: dict[str, Mapping[str, Any]] = {
+            str(item["name"]): {key: value for key, value in item.items() if key not in _AGES} for item in items
+        }
+        changed = [item for item in items if self.seen.get(str(item["name"])) != now[str(item["name"])]]
+        gone: list[Mapping[str, Any]] = [{"name": name, "gone": True} for name in self.seen if name not in now]
+        self.seen = now
+        return changed + gone
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     form: Form = Form.TABLE
     headers: bool = True
     colour: Colour = Colour.AUTO
+    template: str = ""  #: of jsonpath
+    sort_by: str = ""  #: a column's title, or a path of the item; "-" before it reverses
+    only: tuple[str, ...] = ()  #: titles of the columns to print, in this order
+    changes: Changes | None = None  #: with `-w`: what was printed before
 
     def rows(self, kind: str, items: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
         """A list of objects of one kind, each with a `name`."""
+        columns = self._chosen(columns)
+        items = self._sorted(items, columns)
         match self.form:
-            case Form.JSON | Form.YAML:
+            case Form.JSON | Form.YAML | Form.JSONPATH:
                 self.document(f"{kind}List", {"items": list(items)})
             case Form.NDJSON:
-                for item in items:
+                for item in items if self.changes is None else self.changes.take(list(items)):
                     print(json.dumps(item, ensure_ascii=False))
             case Form.NAME:
                 for item in items:
@@ -67,7 +96,7 @@ class Output:
                     writer.writerow(c.title for c in listed)
                 writer.writerows([c.cell(item) for c in listed] for item in items)
             case _:
-                shown = [c for c in columns if self.form is Form.WIDE or not c.wide]
+                shown = [c for c in columns if self.form is Form.WIDE or self.only or not c.wide]
                 lines = [[c.title for c in shown]] if self.headers else []
                 lines += [[_text(c.cell(item)) for c in shown] for item in items]
                 widths = [max(map(width, column)) for column in zip(*lines, strict=True)] if lines else []
@@ -82,16 +111,53 @@ class Output:
             self.rows(singular, [{**item, "name": _name(item, singular)} for item in items], _fields(items))
             return
         body = {"apiVersion": API_VERSION, "kind": kind, **content}
-        if self.form is Form.YAML:
+        if self.form is Form.JSONPATH:
+            from .jsonpath import rendered  # noqa: PLC0415  for those who ask for it
+
+            print(rendered(self.template, json.loads(json.dumps(body))))
+        elif self.form is Form.YAML:
             print(yaml_text(body), end="")
         elif self.form is Form.NDJSON:
             print(json.dumps(body, ensure_ascii=False))
         else:
             print(json.dumps(body, indent=2, ensure_ascii=False))
 
+    def _chosen(self, columns: Sequence[Column]) -> Sequence[Column]:
+        """Raises InvalidRequest for a title that no column has."""
+        if not self.only:
+            return columns
+        titles = {column.title.upper(): column for column in columns}
+        unknown = [title for title in self.only if title.upper() not in titles]
+        if unknown:
+            raise InvalidRequest(f"--columns {unknown[0]}: there is no such column", hint=f"columns: {', '.join(titles)}")
+        return [titles[title.upper()] for title in self.only]
+
+    def _sorted(self, items: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> Sequence[Mapping[str, Any]]:
+        """Numbers by size, before texts; items without the value come last."""
+        if not self.sort_by:
+            return items
+        from .jsonpath import values  # noqa: PLC0415  for those who ask for it
+
+        backwards, name = self.sort_by.startswith("-"), self.sort_by.removeprefix("-")
+        column = next((one for one in columns if one.title.upper() == name.upper()), None)
+
+        def value(item: Mapping[str, Any]) -> object:
+            found = values(name, item) if name.startswith((".", "{")) or column is None else [column.cell(item)]
+            return found[0] if found else None
+
+        keyed = [(value(item), item) for item in items]
+        if items and all(one in (None, "") for one, _ in keyed) and column is None:
+            titles = ", ".join(one.title for one in columns)
+            raise InvalidRequest(
+                f"--sort-by {name}: there is neither a column nor a field of this name", hint=f"columns: {titles}"
+            )
+        there = [(_order(one), item) for one, item in keyed if one not in (None, "")]
+        there.sort(key=lambda pair: pair[0], reverse=backwards)
+        return [item for _, item in there] + [item for one, item in keyed if one in (None, "")]
+
     @property
     def machine(self) -> bool:
-        return self.form in (Form.JSON, Form.YAML, Form.NDJSON)
+        return self.form in (Form.JSON, Form.YAML, Form.NDJSON, Form.JSONPATH)
 
     @property
     def people(self) -> bool:
@@ -107,6 +173,16 @@ class Output:
             and os.environ.get("TERM") != "dumb"
         )
         return f"\x1b[{code}m{text}\x1b[0m" if wanted else text
+
+
+def _order(value: object) -> tuple[int, float, str]:
+    if isinstance(value, int | float):
+        return (0, float(value), "")
+    text = str(value)
+    try:
+        return (0, float(text), "")
+    except ValueError:
+        return (1, 0.0, text)
 
 
 def yaml_text(content: Mapping[str, Any]) -> str:

@@ -110,10 +110,10 @@ class ClusterApi:
 
     def kubectl(self) -> list[str]:
         """`kubectl` with the options that select the same cluster and user."""
-        words = ["kubectl"]
+        line = ["kubectl"]
         if self.access.files and os.environ.get("KUBECONFIG", "") != self.access.files:
-            words += ["--kubeconfig", self.access.files] if os.pathsep not in self.access.files else []
-        return words + (["--context", self.access.name] if self.access.files and self.access.name else [])
+            line += ["--kubeconfig", self.access.files] if os.pathsep not in self.access.files else []
+        return line + (["--context", self.access.name] if self.access.files and self.access.name else [])
 
 
 def cluster_of(ctx: "Context") -> ClusterApi:

@@ -9,7 +9,7 @@ import click
 from hbox_common.errors import InvalidRequest
 
 from ..access import source_of
-from ..context import Context, platform_options
+from ..context import Context, watch_options
 from ..output import Column, duration
 from ..times import DURATION, utc
 
@@ -54,7 +54,7 @@ COLUMNS = (
     help="Only jobs in this state.",
 )
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of jobs, the newest.")
-@platform_options
+@watch_options
 def command(
     ctx: Context,
     *,

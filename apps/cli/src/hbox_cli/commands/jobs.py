@@ -4,7 +4,7 @@ import click
 
 from ..access import jobs_of
 from ..access.source import Wanted
-from ..context import Context, platform_options
+from ..context import Context, watch_options
 from ..output import Column, duration
 
 COLUMNS = (
@@ -32,7 +32,7 @@ STATES = ("PENDING", "WAITING", "INVALID", "GROWING", "BOUND", "RUNNING")
     "--state-is", "states", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only jobs in this state."
 )
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of jobs, oldest first.")
-@platform_options
+@watch_options
 def command(ctx: Context, namespace: str | None, queue: str | None, states: tuple[str, ...], limit: int | None) -> None:
     """List jobs, oldest first: gangs (PodGroups) and single pods with schedulerName hbox, and PodGroups that wait in `enqueue` without pods.
 

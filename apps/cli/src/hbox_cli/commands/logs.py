@@ -93,12 +93,12 @@ def attach(ctx: Context, job: str, rank: int | None, container: str | None, name
 @click.option("-i", "--stdin", is_flag=True, help="Pass standard input.")
 @click.option("-t", "--tty", is_flag=True, help="Standard input is a terminal.")
 @click.argument("job", type=JOB_NAME)
-@click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...")
+@click.argument("arguments", nargs=-1, required=True, metavar="-- COMMAND...")
 @platform_options
 def exec_(
     ctx: Context,
     job: str,
-    words: tuple[str, ...],
+    arguments: tuple[str, ...],
     *,
     rank: int | None,
     container: str | None,
@@ -112,9 +112,9 @@ def exec_(
     hbox exec train-7 -- nvidia-smi
     hbox exec -it --rank 3 train-7 -- bash
     """
-    words = words[1:] if words[0] == "--" else words
+    arguments = arguments[1:] if arguments[0] == "--" else arguments
     options = [*(["-i"] if stdin else []), *(["-t"] if tty else []), *(["-c", container] if container else [])]
-    _hand_over(ctx, job, rank, namespace, lambda pod: ["exec", *options, pod, "--", *words])
+    _hand_over(ctx, job, rank, namespace, lambda pod: ["exec", *options, pod, "--", *arguments])
 
 
 @click.command("port-forward")
@@ -162,13 +162,13 @@ def _pod(target: "Target", rank: int | None) -> Any:
     return found
 
 
-def _hand_over(ctx: Context, job: str, rank: int | None, namespace: str | None, words: Any) -> None:
+def _hand_over(ctx: Context, job: str, rank: int | None, namespace: str | None, arguments: Any) -> None:
     """Replaces this process by kubectl."""
     if not ctx.output.people:
         raise InvalidRequest(f"this command has no form {ctx.output.form.value}", hint="leave -o out")
     api, target = _target(ctx, job, namespace)
     pod = str(_pod(target, rank)["metadata"]["name"])
-    line = [*api.kubectl(), "-n", target.namespace, *words(pod)]
+    line = [*api.kubectl(), "-n", target.namespace, *arguments(pod)]
     program = shutil.which("kubectl")
     if program is None:
         raise NotFound("kubectl is not installed here, which this command runs", hint=f"install it, then: {' '.join(line)}")

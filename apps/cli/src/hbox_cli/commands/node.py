@@ -11,6 +11,7 @@ from hbox_common.views.cards import Item, link_lines, owner_text
 from ..access import source_of
 from ..context import Context, platform_options
 from ..output import Column, duration, put
+from .node_drain import drain, undrain
 
 CARDS = (
     Column("CARD", lambda c: c["index"]),
@@ -35,7 +36,11 @@ CONTAINERS = (
 
 @click.group("node")
 def command() -> None:
-    """One node."""
+    """Show, close and open nodes."""
+
+
+command.add_command(drain)
+command.add_command(undrain)
 
 
 ZONES = (

@@ -10,7 +10,7 @@ from hbox_common.views.cards import kind_items, owner_text
 from hbox_common.views.nodes import pool_items, scopes_text
 
 from ..access import source_of
-from ..context import Context, platform_options
+from ..context import Context, watch_options
 from ..output import Column
 
 
@@ -91,7 +91,7 @@ KINDS = (
 @click.option("--pools", is_flag=True, help="List pools: their nodes, cards and owning queues.")
 @click.option("--pool", help="Only nodes of this pool.")
 @click.option("--bad", is_flag=True, help="Only nodes that are not ready, cordoned or unhealthy.")
-@platform_options
+@watch_options
 def command(ctx: Context, *, bad: bool, devices: bool, kinds: bool, pool: str | None, pools: bool) -> None:
     """List nodes: free and total cards, health, pods, and the reason if a node is not schedulable.
 

@@ -40,10 +40,10 @@ DEFAULT_IMAGE = "python:3.11-slim"
     "-f", "--follow", "followed", is_flag=True, help="Print the log of its first pod until it ends; exit status 1 if it fails."
 )
 @dry_run_option
-@click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...")
+@click.argument("arguments", nargs=-1, required=True, metavar="-- COMMAND...")
 @platform_options
 def command(
-    ctx: Context, words: tuple[str, ...], dry_run: str | None, *, followed: bool, env: tuple[str, ...], **given: Any
+    ctx: Context, arguments: tuple[str, ...], dry_run: str | None, *, followed: bool, env: tuple[str, ...], **given: Any
 ) -> None:
     """Run COMMAND as a gang: one pod, or -n pods that start together.
 
@@ -60,7 +60,7 @@ def command(
     namespace = given.pop("namespace")
     wish = Run(
         name=given.pop("name") or f"run-{secrets.token_hex(3)}",
-        command=words,
+        command=arguments,
         cards=given.pop("gpus"),
         card_resource=given.pop("resource"),
         env=dict(map(_variable, env)),

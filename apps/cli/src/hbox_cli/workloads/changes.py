@@ -94,7 +94,7 @@ def carry_out(api: ClusterApi, changes: Sequence[Change], dry_run: str | None) -
 
 
 def confirm(question: str, *, yes: bool, again: str) -> None:
-    """Asks on a terminal. Raises InvalidRequest where nobody can answer, click.Abort for a no."""
+    """Asks on a terminal. Raises InvalidRequest without a terminal, click.Abort if the answer is no."""
     import sys  # noqa: PLC0415
 
     if yes:
@@ -104,5 +104,5 @@ def confirm(question: str, *, yes: bool, again: str) -> None:
     click.confirm(question, abort=True, err=True)
 
 
-def _joined(*words: str) -> str:
-    return shlex.join(words)
+def _joined(*arguments: str) -> str:
+    return shlex.join(arguments)
