@@ -33,6 +33,13 @@ DELAY_S = (0.0002, 0.0015)
 #: Seconds between two looks of a consumer at its pulls and acknowledgements.
 TICK_S = 0.5
 RECONNECT_S = (0.2, 0.3)
+#: Calls of JetStream's API that clients of the bus make.
+_CALLS = frozenset(
+    {
+        *(f"STREAM.{verb}" for verb in ("CREATE", "INFO", "UPDATE", "DELETE")),
+        *(f"CONSUMER.{verb}" for verb in ("CREATE", "DURABLE", "INFO", "DELETE")),
+    }
+)
 
 Headers = dict[str, str]
 
@@ -395,7 +402,9 @@ class Broker:
             elif subject.startswith("$JS.API.DIRECT.GET."):
                 self._direct_get(subject, reply, body)
             elif subject.startswith("$JS.API."):
-                self._answer(reply, self._call(subject.removeprefix("$JS.API."), body))
+                answered = self._call(subject.removeprefix("$JS.API."), body)
+                if answered is not None:
+                    self._answer(reply, answered)
             return
         is_subscribed = self._send(subject, reply, headers or None, body)
         stream = self._stream(subject)
@@ -552,10 +561,14 @@ class Broker:
 
     # --- API
 
-    def _call(self, what: str, body: bytes) -> dict[str, Any]:
+    def _call(self, what: str, body: bytes) -> dict[str, Any] | None:
+        """The answer; None: nats-server does not know the call, and does not answer it."""
         parts = what.split(".")
+        verb = ".".join(parts[:2])
+        if verb not in _CALLS:
+            return None
         asked: dict[str, Any] = json.loads(body) if body else {}
-        verb, stream = ".".join(parts[:2]), self.streams.get(parts[-1] if parts[0] == "STREAM" else parts[-2])
+        stream = self.streams.get(parts[-1] if parts[0] == "STREAM" else parts[-2])
         if verb == "STREAM.CREATE":
             if stream is not None:
                 return _refusal(400, 10058, "stream name already in use")
@@ -581,10 +594,8 @@ class Broker:
             return _refusal(404, 10014, "consumer not found")
         if verb == "CONSUMER.INFO":
             return consumer.info()
-        if verb == "CONSUMER.DELETE":
-            del stream.consumers[consumer.name]
-            return {"success": True}
-        raise NotImplementedError(what)
+        del stream.consumers[consumer.name]
+        return {"success": True}
 
     def _direct_get(self, subject: str, reply: str, body: bytes) -> None:
         name, _, one_subject = subject.removeprefix("$JS.API.DIRECT.GET.").partition(".")

@@ -130,6 +130,16 @@ def test_a_message_id_is_stored_once() -> None:
     assert broker._store(stream, "a.b", {"Nats-Msg-Id": "y"}, b"1")["seq"] == 2
 
 
+@pytest.mark.parametrize("call", ["INFO", "STREAM.PURGE.S", "CONSUMER.LEADER.STEPDOWN.S.c"])
+def test_a_call_that_the_broker_does_not_know_is_not_answered(call: str) -> None:
+    loop = VirtualLoop()
+    broker = Broker(loop, Random(1), _Nothing())
+    loop.close()
+    assert broker._call("STREAM.CREATE.S", b'{"name": "S", "subjects": ["a"]}') is not None
+    assert broker._call(call, b"") is None
+    assert (broker._call("STREAM.INFO.T", b"") or {})["error"]["code"] == 404
+
+
 def test_a_stream_of_last_values_keeps_one_message_of_each_subject() -> None:
     stream = _stream(max_msgs_per_subject=1)
     for body in (b"1", b"2"):
