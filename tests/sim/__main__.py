@@ -36,7 +36,7 @@ def main() -> int:
         "--planted", nargs="*", metavar="WORD", help="plant the bugs of planted.toml [all] and search up to --seeds [200]"
     )
     parser.add_argument("--coverage", action="store_true", help="list refusals, claim states and effects that no seed reached")
-    parser.add_argument("--first", action="store_true", help="end at the first broken promise, without minimising")
+    parser.add_argument("--whole", action="store_true", help="list broken promises without minimising their faults")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write each message, write and commit to FILE")
     parser.add_argument("--log", default="critical", metavar="LEVEL", help="log level of the services [critical]")
     arguments = parser.parse_args()
@@ -46,7 +46,7 @@ def main() -> int:
     for name in STATEFUL:
         template(name)
     if arguments.planted is not None:
-        options = ("--seconds", f"{arguments.seconds:g}", "--nodes", str(arguments.nodes), "--pods", f"{arguments.pods:g}")
+        options = ("--processes", str(arguments.processes), "--seconds", f"{arguments.seconds:g}", "--nodes", str(arguments.nodes), "--pods", f"{arguments.pods:g}")
         return planted.main(arguments.seeds or planted.MOST_SEEDS, arguments.planted, options)
     plans = [
         (plan, _faults(arguments.faults, plan))
@@ -58,17 +58,19 @@ def main() -> int:
         plan, faults = plans[0]
         outcome = apart(lambda: run(plan, faults, trace=arguments.trace))()
         _print(outcome)
-        return _report(outcome) if outcome.violations else 0
+        if outcome.violations:
+            _report(outcome)
+        return 1 if outcome.violations else 0
     began, broken = time.monotonic(), 0
     reached = set[str]()
     for outcome in run_all(plans, processes=arguments.processes):
         _print(outcome)
         reached |= outcome.reached
-        if outcome.violations and arguments.first:
+        if outcome.violations and arguments.whole:
             _list(outcome)
-            return 1
-        if outcome.violations:
-            broken += _report(outcome)
+        elif outcome.violations:
+            _report(outcome)
+        broken += bool(outcome.violations)
     if arguments.coverage:
         left = missing(reached)
         print(f"reached {len(WANTED) - len(left)} of {len(WANTED)}; not reached:", *left, sep="\n  ")
@@ -97,17 +99,16 @@ def _print(outcome: Outcome) -> None:
 
 
 def _list(outcome: Outcome) -> None:
-    for one in outcome.violations[:10]:
+    for one in outcome.violations[: planted.LISTED]:
         print(f"  {one.at:.3f} {one.rule}: {one.message}", flush=True)
 
 
-def _report(outcome: Outcome) -> int:
+def _report(outcome: Outcome) -> None:
     _list(outcome)
     least = minimised(outcome, again(outcome))
     print(f"  {command(least)}", flush=True)
     for one in least.violations[:3]:
         print(f"    {one.at:.3f} {one.rule}: {one.message}")
-    return 1
 
 
 def command(outcome: Outcome) -> str:

@@ -1,16 +1,20 @@
-"""`python -m tests.sim --planted`: plants one bug at a time in a copy of the tree, and runs seeds until one is caught: a promise is broken, or a service ends.
+"""`python -m tests.sim --planted`: plants one bug at a time in a copy of the tree, and runs seeds until one catches it: a promise is broken, or a service ends.
+
+A seed that breaks a promise without the bug, too, does not count. The table also says in how many runs the bug changed anything, by their digests: a bug that
+changes no run is one that the simulation does not reach.
 
 `planted.toml` names bugs of `tests/mutants/tables`, or has its own with the same keys but `tests`.
 """
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,17 +26,30 @@ TABLE = Path(__file__).with_name("planted.toml")
 MOST_SEEDS = 200
 #: Within so many seeds all bugs but two are to be caught.
 FEW_SEEDS = 20
-LIMIT_S = 3000.0
+#: Broken promises of a seed that `--whole` prints at most.
+LISTED = 10
+_SEED = re.compile(r"seed (\d+): digest (\w*), .* (\d+) violations")
+_BROKEN = re.compile(r"  [\d.]+ (\w+): (.*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`seed`: 0: not caught. `tries`: seeds that ran."""
+    """`seed`: 0: not caught. `tries`: seeds that ran; `changed`: of these, with another digest than without the bug."""
 
     bug: Mutant
     seed: int
     tries: int
     rule: str
+    changed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One seed, as its line says it."""
+
+    seed: int
+    digest: str
+    broken: tuple[str, ...]  #: rules and messages
 
 
 def read(path: Path = TABLE) -> tuple[Mutant, ...]:
@@ -44,52 +61,103 @@ def read(path: Path = TABLE) -> tuple[Mutant, ...]:
     return tuple(bugs)
 
 
-def plant(bug: Mutant, scratch: Scratch, *, seeds: int, options: Sequence[str] = ()) -> Verdict:
-    """Run seeds 1, 2, ... in the copy with the bug in place, until one is caught."""
+class Clean:
+    """Runs of the tree without a bug, each made once."""
+
+    def __init__(self, scratch: Scratch, options: Sequence[str]) -> None:
+        self._scratch, self._options = scratch, options
+        self._runs: dict[int, Run] = {}
+
+    def __getitem__(self, seed: int) -> Run:
+        if seed not in self._runs:
+            self._runs[seed] = next(_runs(self._scratch, seed, 1, self._options))
+        return self._runs[seed]
+
+    def make(self, seeds: int) -> None:
+        """Run seeds 1 to `seeds` at once."""
+        for run in _runs(self._scratch, 1, seeds, self._options):
+            self._runs[run.seed] = run
+
+    @property
+    def broken(self) -> list[int]:
+        """Seeds that break a promise without a bug."""
+        return sorted(seed for seed, run in self._runs.items() if run.broken)
+
+
+def plant(bug: Mutant, scratch: Scratch, clean: Clean, *, seeds: int, options: Sequence[str] = ()) -> Verdict:
+    """Run seeds 1, 2, ... in the copy with the bug in place, until one catches it."""
     source = scratch.read(bug.file)
     patched = None if source is None else bug.patched(source)
     if source is None or patched is None:
         return Verdict(bug, 0, 0, "STALE: its text does not stand in the file exactly once")
+    runs = []
     scratch.write(bug.file, patched)
     try:
-        return _searched(bug, scratch, seeds, options)
+        for run in _runs(scratch, 1, seeds, options):
+            runs.append(run)
+            if run.broken and not clean[run.seed].broken:
+                break
     finally:
         scratch.write(bug.file, source)
+    return _verdict(bug, runs, clean)
 
 
-def _searched(bug: Mutant, scratch: Scratch, seeds: int, options: Sequence[str]) -> Verdict:
+def _verdict(bug: Mutant, runs: Sequence[Run], clean: Clean) -> Verdict:
+    changed = sum(run.digest != clean[run.seed].digest for run in runs)
+    caught = next((run for run in runs if run.broken and not clean[run.seed].broken), None)
+    if caught is None:
+        return Verdict(bug, 0, len(runs), f"changed {changed} runs", changed)
+    return Verdict(bug, caught.seed, len(runs), caught.broken[0][:100], changed)
+
+
+def _runs(scratch: Scratch, first: int, seeds: int, options: Sequence[str]) -> Iterator[Run]:
+    """Run seeds in the copy as it is; closed, it ends the rest. An end that is no run's is a broken promise of the next seed."""
     sources = [str(path) for folder in ("apps", "libs", "services") for path in sorted((scratch.root / folder).glob("*/src"))]
-    words = [sys.executable, "-m", "tests.sim", "--seed", "1", "--seeds", str(seeds), "--processes", "1", "--first", *options]
+    words = [sys.executable, "-m", "tests.sim", "--seed", str(first), "--seeds", str(seeds), "--whole", *options]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sources)}
     with subprocess.Popen(
-        words, cwd=scratch.root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        words,
+        cwd=scratch.root,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     ) as process:
         assert process.stdout is not None
-        tries, seed, lines = 0, 0, []
-        until = time.monotonic() + LIMIT_S
-        for line in process.stdout:
-            lines.append(line)
-            if found := re.match(r"seed (\d+): digest .* (\d+) violations", line):
-                tries = int(found[1])
-                seed = tries if int(found[2]) else 0
-            elif seed and (broken := re.match(r"  [\d.]+ (\w+): (.*)", line)):
-                process.kill()
-                return Verdict(bug, seed, tries, f"{broken[1]}: {broken[2][:90]}")
-            if time.monotonic() > until:
-                process.kill()
-                return Verdict(bug, 0, tries, "no end in time")
-    ended = "" if process.returncode == 0 else f"the simulation ended with {process.returncode}: {''.join(lines)[-200:]!r}"
-    return Verdict(bug, tries + 1 if ended else 0, tries + bool(ended), ended)
+        seed, digest, left = first - 1, "", 0
+        broken: list[str] = []
+        lines: list[str] = []
+        try:
+            for line in process.stdout:
+                lines.append(line)
+                if found := _SEED.match(line):
+                    seed, digest, left, broken = int(found[1]), found[2], min(int(found[3]), LISTED), []
+                elif left and (one := _BROKEN.match(line)):
+                    broken.append(f"{one[1]}: {one[2]}")
+                    left -= 1
+                else:
+                    continue
+                if not left:
+                    yield Run(seed, digest, tuple(broken))
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if seed < first + seeds - 1:
+        yield Run(seed + 1, "", (f"the simulation ended with {process.returncode}: {''.join(lines)[-300:]!r}",))
 
 
 def main(seeds: int, words: Sequence[str], options: Sequence[str]) -> int:
-    """Plant all bugs whose name contains one of `words` (none: all), and print the table. Exit status 1: one was not caught, or two only late."""
+    """Plant all bugs whose name contains one of `words` (none: all), and print the table. Exit status 1: one was not caught, or more than two only late."""
     bugs = [bug for bug in read() if not words or any(word in bug.title for word in words)]
     verdicts = []
     with tempfile.TemporaryDirectory(prefix="hbox-planted-") as folder:
-        scratch = Scratch.copy(ROOT, Path(folder))
+        scratch = Scratch.copy(ROOT, Path(folder, "planted"))
+        clean = Clean(Scratch.copy(ROOT, Path(folder, "clean")), options)
+        clean.make(min(seeds, FEW_SEEDS))
+        print(f"without a bug: {len(clean.broken)} of {min(seeds, FEW_SEEDS)} seeds break a promise {clean.broken or ''}", flush=True)
         for bug in bugs:
-            verdict = plant(bug, scratch, seeds=seeds, options=options)
+            verdict = plant(bug, scratch, clean, seeds=seeds, options=options)
             verdicts.append(verdict)
             at = f"seed {verdict.seed:>3}" if verdict.seed else f"NOT in {verdict.tries:>3}"
             print(f"{at}  {bug.title}: {verdict.rule}", flush=True)
