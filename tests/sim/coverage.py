@@ -1,5 +1,5 @@
-"""What a run reached of the protocol: refusal reasons and claim states, by the ledger's database; effects of the binder and of reflectors, as their cores
-return them. `missing` lists what no run reached."""
+"""What a run reached of the protocol: refusal reasons, effects of the binder and of reflectors, as their cores give them; claim states, by the ledger's
+database. `missing` lists what no run reached."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,10 +12,11 @@ import hbox_binder.core.binder as binder
 import hbox_common.kube.reflector as reflector
 from hbox_binder.core.calls import Verb
 from hbox_common.errors import HBoxError
-from hbox_common.events import BindOutcome
-from hbox_common.model import ClaimState, RefusalReason
+from hbox_common.events import BindOutcome, PlanAnswer
+from hbox_common.model import ClaimState, RefusalReason, SchedulerId
 from hbox_common.store import reading
 from hbox_ledger.adapters import tables
+from hbox_ledger.core.step import Step
 
 from .loop import replaced
 
@@ -56,7 +57,7 @@ def _of_reflector(effect: Any) -> Iterator[str]:
 
 @contextmanager
 def noted(reached: set[str]) -> Iterator[None]:
-    """Add the effects of all binders and reflectors to `reached` while the context is open."""
+    """Add the ledger's refusals and the effects of all binders and reflectors to `reached` while the context is open."""
     steps = {cls: cls.step for cls in (binder.Binder, reflector.Reflector)}
 
     def of_binder(self: Any, *args: Any, **named: Any) -> Any:
@@ -71,17 +72,21 @@ def noted(reached: set[str]) -> Iterator[None]:
             reached.update(_of_reflector(effect))
         return effects
 
-    with replaced((binder.Binder, "step", of_binder), (reflector.Reflector, "step", of_reflector)):
+    answer = Step.answer
+
+    def of_ledger_step(self: Step, scheduler: SchedulerId, given: PlanAnswer) -> None:
+        if given.reason is not None:
+            reached.add(f"refusal {given.reason}")
+        answer(self, scheduler, given)
+
+    with replaced((Step, "answer", of_ledger_step), (binder.Binder, "step", of_binder), (reflector.Reflector, "step", of_reflector)):
         yield
 
 
 def of_ledger(path: Path) -> Iterator[str]:
-    """Refusals and claim states in the history of a ledger's database. None where it cannot be read."""
+    """Claim states in the history of a ledger's database. None where it cannot be read."""
     try:
         with reading(f"sqlite:///{path}", versions=tables.VERSIONS) as connection:
-            for reason in connection.execute(select(tables.plan_answers.c.reason).distinct()).scalars():
-                if reason is not None:
-                    yield f"refusal {reason}"
             changes = set(connection.execute(select(tables.audit.c.change).distinct()).scalars())
             yield from (f"claim {state}" for state in ClaimState if any(state.value in change for change in changes))
     except HBoxError:
