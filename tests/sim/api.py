@@ -45,6 +45,7 @@ class Trouble:
     before: float = 0.0  #: no answer, and nothing done
     after: float = 0.0  #: done, and no answer
     conflict: float = 0.0  #: of writes
+    invalid: float = 0.0  #: of writes: 422, as of an admission webhook
     error: float = 0.0  #: 500 or 503
     gone: float = 0.0  #: of watches: 410
     silent: bool = False
@@ -152,6 +153,8 @@ class SimApi:
         writes = call.verb not in ("get", "list", "watch")
         if writes and self._happens(trouble.conflict):
             raise ApiError(409, "Conflict", "Operation cannot be fulfilled: simulated conflict")
+        if writes and self._happens(trouble.invalid):
+            raise ApiError(422, "Invalid", "simulated refusal of an admission webhook")
         if self._happens(trouble.error):
             code = self._chance.choice((500, 503))
             raise ApiError(code, "InternalError" if code == 500 else "ServiceUnavailable", f"simulated status {code}")

@@ -275,6 +275,9 @@ class Broker:
         self.weather: dict[str, Weather] = {}  #: by service
         self.full: set[str] = set()  #: streams that take no message
         self.messages = 0
+        self.on_message: list[
+            Callable[[str, Headers, bytes], None]
+        ] = []  #: called with each message of a client, before it is stored
         self._exact: dict[str, dict[Sub, None]] = {}
         self._below: dict[str, dict[Sub, None]] = {}  #: of `PREFIX.*`
         self._wild: dict[Sub, None] = {}
@@ -406,6 +409,16 @@ class Broker:
                 if answered is not None:
                     self._answer(reply, answered)
             return
+        for look in self.on_message:
+            look(subject, headers, body)
+        self._pass_on(subject, reply, headers, body)
+
+    def publish(self, subject: str, headers: Headers, body: bytes) -> None:
+        """A message from outside of all links."""
+        self._sink.add("message", subject, headers, body)
+        self._pass_on(subject, "", headers, body)
+
+    def _pass_on(self, subject: str, reply: str, headers: Headers, body: bytes) -> None:
         is_subscribed = self._send(subject, reply, headers or None, body)
         stream = self._stream(subject)
         if stream is not None:

@@ -14,6 +14,12 @@ STATEFUL = ("quota-ledger", "health-monitor")
 HISTORIES = ("HBOX_JOBS", "HBOX_PLANS", "HBOX_DECISIONS", "HBOX_OUTCOMES")
 LAST_VALUES = ("HBOX_STATE",)
 
+RIVAL = "rival"
+#: Of a restored database that is older than so many seconds: the services that execute and observe decisions die, too.
+LONG_LOST_S = 10.0
+#: Probability that a seed has a rival scheduler beside its other faults.
+_RIVALS = 0.5
+
 #: Virtual seconds before the first fault, so that the services have begun.
 FIRST_S = 8.0
 #: Virtual seconds without a fault at the end of a run.
@@ -57,11 +63,12 @@ def _seconds(least: float, most: float) -> Callable[[Random], float]:
 
 KINDS: dict[str, Kind] = {
     # time
-    "clock-jump": Kind("the wall clock of a service jumps by `value` seconds", SERVICES, _seconds(-30.0, 30.0), lasts=False),
+    "clock-jump": Kind("the wall clock of a service jumps by `value` seconds", SERVICES, _seconds(-90.0, 90.0), lasts=False),
     "kill": Kind("the process dies; the next one starts after `value` seconds", SERVICES, _seconds(0.1, 8.0)),
     "pause": Kind("the process is paused", SERVICES, _seconds(1.0, 20.0)),
     # broker
     "bus-late": Kind("messages take up to a third of a second", (*SERVICES, ALL), _seconds(1.0, 15.0)),
+    "bus-stalled": Kind("messages take up to six seconds", SERVICES, _seconds(2.0, 20.0)),
     "bus-lost": Kind("one message in ten is lost", (*SERVICES, ALL), _seconds(1.0, 10.0)),
     "bus-doubled": Kind("one message in five arrives twice", (*SERVICES, ALL), _seconds(1.0, 15.0)),
     "bus-cut": Kind("the connection is lost, with all that is under way", (*SERVICES, ALL), _seconds(0.0, 8.0)),
@@ -69,11 +76,18 @@ KINDS: dict[str, Kind] = {
     "broker-forgets": Kind("the same; file streams lose what they stored in the last second", ("",), _seconds(0.2, 5.0)),
     "stream-drops": Kind("a full history drops its older half", HISTORIES, _seconds(0.0, 0.0)),
     "stream-full": Kind("a stream of last values takes no message", LAST_VALUES, _seconds(1.0, 10.0)),
+    # schedulers
+    RIVAL: Kind("a scheduler with errors proposes plans, too", ("",), _seconds(5.0, 30.0)),
     # API server
     "api-late": Kind("requests take up to two thirds of a second", (*SERVICES, ALL), _seconds(1.0, 15.0)),
+    "api-down": Kind("no request is answered", SERVICES, _seconds(2.0, 30.0)),
+    "api-stalled": Kind(
+        "requests take up to twelve seconds: some are executed after their client gave up", SERVICES, _seconds(2.0, 15.0)
+    ),
     "api-before": Kind("one request in three is lost", (*SERVICES, ALL), _seconds(1.0, 12.0)),
     "api-after": Kind("one answer in three is lost", (*SERVICES, ALL), _seconds(1.0, 12.0)),
     "api-conflict": Kind("one write in three gets 409", (*SERVICES, ALL), _seconds(1.0, 10.0)),
+    "api-invalid": Kind("one write in three gets 422", ("binder",), _seconds(1.0, 10.0)),
     "api-error": Kind("one request in three gets 500 or 503", (*SERVICES, ALL), _seconds(1.0, 15.0)),
     "api-gone": Kind("watches end with 410", (*SERVICES, ALL), _seconds(1.0, 10.0)),
     "api-silent": Kind("open watches send nothing, not even their end", (*SERVICES, ALL), _seconds(1.0, 20.0)),
@@ -84,7 +98,7 @@ KINDS: dict[str, Kind] = {
     "disk-before": Kind("one transaction in three fails before its commit", STATEFUL, _seconds(1.0, 8.0)),
     "disk-after": Kind("one transaction in three fails after its commit", STATEFUL, _seconds(1.0, 8.0)),
     "disk-restore": Kind(
-        "the process dies; the next one finds its database as of `value` seconds ago",
+        f"the process dies; the next one finds its database as of `value` seconds ago; from {LONG_LOST_S:g} s on binder and job-controller die, too",
         STATEFUL,
         _seconds(0.1, 20.0),
         lasts=False,
@@ -100,8 +114,10 @@ def drawn(seed: int, seconds: float, kinds: Sequence[str] = ()) -> list[Fault]:
         return []
     names = [name for name in KINDS if not kinds or any(name.startswith(kind) for kind in kinds)]
     found = []
-    for _ in range(chance.randint(2, 10)):
-        name = chance.choice(names)
+    chosen = [chance.choice(names) for _ in range(chance.randint(2, 10))]
+    if RIVAL in names and chance.random() < _RIVALS:
+        chosen.append(RIVAL)
+    for name in chosen:
         kind = KINDS[name]
         at = round(chance.uniform(FIRST_S, until), 2)
         value = kind.value(chance)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from .api import Trouble
 from .broker import Weather
 from .disk import Wear
-from .faults import ALL, SERVICES, Fault
+from .faults import ALL, LONG_LOST_S, RIVAL, SERVICES, Fault
+from .rival import Rival
 
 if TYPE_CHECKING:
     from .world import World
@@ -22,14 +23,18 @@ RESTORED_S = 2.0
 
 _WEATHER: Mapping[str, Mapping[str, float]] = {
     "bus-late": {"slow": 200.0},
+    "bus-stalled": {"slow": 4000.0},
     "bus-lost": {"lost": 0.1},
     "bus-doubled": {"doubled": 0.2},
 }
 _TROUBLE: Mapping[str, Mapping[str, float]] = {
     "api-late": {"slow": 200.0},
+    "api-stalled": {"slow": 4000.0},
+    "api-down": {"before": 1.0},
     "api-before": {"before": 0.33},
     "api-after": {"after": 0.33},
     "api-conflict": {"conflict": 0.33},
+    "api-invalid": {"invalid": 0.33},
     "api-error": {"error": 0.33},
     "api-gone": {"gone": 0.5},
     "api-silent": {"silent": True},
@@ -47,6 +52,7 @@ class Inflictor:
     def __init__(self, world: "World", faults: Sequence[Fault]) -> None:
         self._world = world
         self._active: dict[Fault, int] = {}  #: with the revision of the API server's store when it began
+        self._rival = Rival(world) if any(fault.kind == RIVAL for fault in faults) else None
         for fault in faults:
             if fault.kind == "disk-restore":
                 world.later(max(0.0, fault.at - fault.value), lambda fault=fault: self._back_up(fault))  # type: ignore[misc]
@@ -81,6 +87,10 @@ class Inflictor:
             case "stream-full":
                 broker.full.add(fault.target)
                 world.later(world.now + value, lambda: broker.full.discard(fault.target))
+            case "rival":
+                assert self._rival is not None
+                self._rival.begin()
+                world.later(world.now + value, self._rival.end)
             case "api-compact":
                 world.api.store.compact()
             case "disk-restore":
@@ -125,6 +135,8 @@ class Inflictor:
         if not copy.exists() or not self._world.processes[fault.target].alive:
             return
         self._world.kill(fault.target, away_s=RESTORED_S)
+        for service in ("binder", "job-controller") if fault.value >= LONG_LOST_S else ():
+            self._world.kill(service, away_s=RESTORED_S + fault.value - LONG_LOST_S)
         for end in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):
                 database.with_name(database.name + end).unlink()
