@@ -6,11 +6,14 @@ They end `ENDS_S` before the run does; what they have submitted by then runs, en
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 from hbox_common.errors import Conflict, NotFound
-from hbox_common.kube import MERGE_PATCH, NAMESPACES, NODES, PODGROUPS, PODS, QUEUES, KubeClient
+from hbox_common.kube import MERGE_PATCH, NAMESPACES, NODES, PODGROUPS, PODS, QUEUES, RESOURCEQUOTAS, KubeClient, Resource
+from hbox_common.model import POOL
+from hbox_common.model import annotations as names
 from hbox_common.model.annotations import CORDONED_BY
 from hbox_common.model.devices.nvidia import NVIDIA
 from hbox_sandbox.api.cluster import Cluster
@@ -26,6 +29,12 @@ ENDS_S = 40.0
 #: Fractions of all cards that the queues deserve; `spot` may use a quarter at most, `default` has no rule.
 DESERVED = {"prod": 0.5, "dev": 0.3, "spot": 0.0}
 SPOT_MOST = 0.25
+#: A queue that users name, and that does not exist.
+ABSENT = "absent"
+#: Annotation of pods that an operator binds without a decision.
+BY_HAND = "sim.hbox.io/by-hand"
+#: A queue that gives nothing back, and the fraction of all cards that it may use.
+KEPT, KEPT_MOST = "kept", 0.1
 #: Fraction of all cards that pods without an end may take.
 ENDLESS = 0.25
 
@@ -38,6 +47,10 @@ _SHAPES = (
     TracePod("", 2000, 4096),
 )
 _WEIGHTS = (25, 20, 30, 6, 3, 16)
+_QUEUE = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
+#: What users write of a pod.
+_USERS_NOTES = frozenset({"scheduling.volcano.sh/queue-name", names.RUN_SECONDS})
+_USERS_SPEC = ("schedulerName", "restartPolicy", "containers", "priorityClassName")
 #: Members of a gang and cards of each.
 _GANGS = ((2, 1), (4, 1), (8, 1), (2, 4), (2, 8))
 _GANG_SHARE = 0.05
@@ -67,6 +80,8 @@ class Users:
             if name == "spot":
                 spec["capability"] = {NVIDIA.cards: str(int(SPOT_MOST * self.cards))}
             await self._client.json("POST", QUEUES.path(), body={**_QUEUE, "metadata": {"name": name}, "spec": spec})
+        spec = {"weight": 1, "reclaimable": False, "capability": {NVIDIA.cards: str(int(KEPT_MOST * self.cards))}}
+        await self._client.json("POST", QUEUES.path(), body={**_QUEUE, "metadata": {"name": KEPT}, "spec": spec})
         for name in self.nodes:
             await self._make_node(name)
 
@@ -84,6 +99,11 @@ class Users:
             tasks.create_task(self._now_and_then(30.0, self._lose_node))
             tasks.create_task(self._now_and_then(20.0, self._cordon))
             tasks.create_task(self._now_and_then(25.0, self._change_share))
+            tasks.create_task(self._now_and_then(15.0, self._restrict))
+            tasks.create_task(self._now_and_then(40.0, self._renumber))
+            tasks.create_task(self._now_and_then(30.0, self._close_node))
+            tasks.create_task(self._now_and_then(20.0, self._bind_by_hand))
+            tasks.create_task(self._now_and_then(10.0, self._replace))
 
     async def _now_and_then(self, every_s: float, what: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -92,7 +112,11 @@ class Users:
                 tasks.create_task(_unless_gone(what()))
 
     async def mend(self) -> None:
-        """Bring back what is sick, cordoned or gone."""
+        """Bring back what is sick, cordoned or gone, and lift restrictions."""
+        for restriction in RESTRICTIONS:
+            await _unless_gone(self._lift(restriction))
+        note = {"metadata": {"annotations": {names.EVICTIONS_RELEASED: "mended"}}}
+        await self._client.json("PATCH", QUEUES.path(name="default"), body=note, content_type=MERGE_PATCH)
         present = {one.name: one for one in self._cluster.store.collection(NODE_TYPE.storage).entries.values()}
         for name in self.nodes:
             if name not in present:
@@ -101,12 +125,13 @@ class Users:
             fresh = node_manifest(TraceNode(name, 128_000, 1_000_000, CARDS, MODEL), now=self._cluster.now())
             note = {NVIDIA.register_annotation: fresh["metadata"]["annotations"][NVIDIA.register_annotation]}
             node = present[name].load()
-            change: dict[str, Any] = {"metadata": {"annotations": note}}
+            change: dict[str, Any] = {"metadata": {"annotations": note, "labels": {POOL: None}}}
             if CORDONED_BY not in (node["metadata"].get("annotations") or {}):
                 change["spec"] = {"unschedulable": None}
             path = NODES.path(name=name)
             await self._client.json("PATCH", path, body=change, content_type=MERGE_PATCH)
-            conditions = [one for one in node["status"]["conditions"] if one["type"] != "GpuUnhealthy"]
+            conditions = [one for one in node["status"]["conditions"] if one["type"] not in ("GpuUnhealthy", "Ready")]
+            conditions += [one for one in fresh["status"]["conditions"] if one["type"] == "Ready"]
             await self._client.json(
                 "PATCH", f"{path}/status", body={"status": {"conditions": conditions}}, content_type=MERGE_PATCH
             )
@@ -122,7 +147,7 @@ class Users:
         """Submit a pod or a gang. Returns the number of its pods."""
         chance = self._chance
         self._number += 1
-        queue = chance.choices((*DESERVED, "default"), (40, 30, 20, 10))[0]
+        queue = chance.choices((*DESERVED, "default", KEPT, ABSENT), (40, 30, 18, 6, 5, 1))[0]
         if chance.random() < _GANG_SHARE:
             members, cards = chance.choice(_GANGS)
             name = f"g{self._number}"
@@ -160,6 +185,19 @@ class Users:
         for name in names:
             await _unless_gone(self._client.json("DELETE", PODS.path(NAMESPACE, name)))
 
+    async def _replace(self) -> None:
+        """A pod is deleted at once, and another one made under its name."""
+        pods = [one for one in self._cluster.store.collection(POD_TYPE.storage).entries.values() if one.name.startswith("p")]
+        if not pods:
+            return
+        pod = self._chance.choice(pods)
+        raw = pod.load()
+        notes = {key: text for key, text in raw["metadata"]["annotations"].items() if key in _USERS_NOTES}
+        spec = {key: raw["spec"][key] for key in _USERS_SPEC if key in raw["spec"]}
+        again = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod.name, "annotations": notes}, "spec": spec}
+        await self._client.json("DELETE", PODS.path(pod.namespace, pod.name), body={"gracePeriodSeconds": 0})
+        await self._client.json("POST", PODS.path(pod.namespace), body=again)
+
     # --- nodes and queues
 
     async def _sicken(self) -> None:
@@ -196,6 +234,46 @@ class Users:
         await asyncio.sleep(self._chance.uniform(0.0, 10.0))
         await self._make_node(name)
 
+    async def _close_node(self) -> None:
+        """A node is not ready, or belongs to a pool that no queue may use, for a while."""
+        name = self._chance.choice(self.nodes)
+        path = NODES.path(name=name)
+        if self._chance.random() < 0.5:
+            where = path
+            change: dict[str, Any] = {"metadata": {"labels": {POOL: "closed"}}}
+            undo: dict[str, Any] = {"metadata": {"labels": {POOL: None}}}
+        else:
+            node = await self._client.json("GET", path)
+            others = [one for one in node["status"]["conditions"] if one["type"] != "Ready"]
+            ready, unready = (
+                {"type": "Ready", "status": status, "reason": "Sim", "lastTransitionTime": self._cluster.now()}
+                for status in ("True", "False")
+            )
+            where = f"{path}/status"
+            change, undo = ({"status": {"conditions": [*others, one]}} for one in (unready, ready))
+        await self._client.json("PATCH", where, body=change, content_type=MERGE_PATCH)
+        await asyncio.sleep(self._chance.uniform(2.0, 15.0))
+        await self._client.json("PATCH", where, body=undo, content_type=MERGE_PATCH)
+
+    async def _bind_by_hand(self) -> None:
+        """An operator binds a waiting pod without cards, past all schedulers."""
+        pods = self._cluster.store.collection(POD_TYPE.storage).entries.values()
+        waiting = [one for one in pods if not one.fields["spec.nodeName"] and not one.deleting]
+        plain = [one for one in waiting if NVIDIA.cards not in json.dumps(one.load()["spec"])]
+        if not plain:
+            return
+        pod = self._chance.choice(plain)
+        path, node = PODS.path(pod.namespace, pod.name), self._chance.choice(self.nodes)
+        note = {"metadata": {"annotations": {BY_HAND: "true"}}}
+        await self._client.json("PATCH", path, body=note, content_type=MERGE_PATCH)
+        target = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod.name},
+            "target": {"kind": "Node", "name": node},
+        }
+        await self._client.json("POST", f"{path}/binding", body=target)
+
     async def _cordon(self) -> None:
         """An operator cordons a node for a while."""
         path = NODES.path(name=self._chance.choice(self.nodes))
@@ -210,8 +288,77 @@ class Users:
             spec = {"deserved": {NVIDIA.cards: str(int(share * self.cards))}}
             await self._client.json("PATCH", QUEUES.path(name=name), body={"spec": spec}, content_type=MERGE_PATCH)
 
+    async def _restrict(self) -> None:
+        """A rule keeps pods out of a queue for a while."""
+        restriction = self._chance.choice(RESTRICTIONS)
+        if restriction.made is not None:
+            resource, body = restriction.made
+            await self._client.json("POST", resource.path(NAMESPACE if resource.namespaced else ""), body=body)
+        else:
+            await self._patch_queue(restriction, restriction.change)
+        await asyncio.sleep(self._chance.uniform(2.0, 15.0))
+        await self._lift(restriction)
 
-_QUEUE = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
+    async def _lift(self, restriction: "Restriction") -> None:
+        if restriction.made is not None:
+            resource, body = restriction.made
+            name = str(body["metadata"]["name"])
+            await self._client.json("DELETE", resource.path(NAMESPACE if resource.namespaced else "", name))
+        else:
+            await self._patch_queue(restriction, restriction.undo)
+
+    async def _patch_queue(self, restriction: "Restriction", change: dict[str, Any]) -> None:
+        path = QUEUES.path(name=restriction.queue) + ("/status" if "status" in change else "")
+        await self._client.json("PATCH", path, body=change, content_type=MERGE_PATCH)
+
+    async def _renumber(self) -> None:
+        """A node restarts with its cards in another order."""
+        path = NODES.path(name=self._chance.choice(self.nodes))
+        node = await self._client.json("GET", path)
+        cards = json.loads(node["metadata"]["annotations"][NVIDIA.register_annotation])
+        self._chance.shuffle(cards)
+        for index, card in enumerate(cards):
+            card["index"] = index
+        note = {NVIDIA.register_annotation: json.dumps(cards)}
+        await self._client.json("PATCH", path, body={"metadata": {"annotations": note}}, content_type=MERGE_PATCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """A change of a queue and what undoes it, or an object that is made and deleted."""
+
+    queue: str
+    change: dict[str, Any] = field(default_factory=dict)
+    undo: dict[str, Any] = field(default_factory=dict)
+    made: tuple[Resource, dict[str, Any]] | None = None
+
+
+def _annotated(queue: str, name: str, value: str) -> Restriction:
+    return Restriction(queue, {"metadata": {"annotations": {name: value}}}, {"metadata": {"annotations": {name: None}}})
+
+
+#: Each of these makes the ledger refuse plans for another reason.
+RESTRICTIONS = (
+    Restriction("dev", {"status": {"state": "Closed"}}, {"status": {"state": "Open"}}),
+    Restriction("spot", {"spec": {"parent": "nowhere"}}, {"spec": {"parent": None}}),
+    _annotated("dev", names.NAMESPACES, "others"),
+    _annotated("default", names.PRIORITY_CLASSES, "high"),
+    _annotated("dev", names.BUDGET, "0"),
+    Restriction("dev", {"spec": {"guarantee": {"resource": {NVIDIA.cards: "300"}}}}, {"spec": {"guarantee": None}}),
+    Restriction("", made=(QUEUES, {**_QUEUE, "metadata": {"name": "child"}, "spec": {"weight": 1, "parent": "default"}})),
+    Restriction(
+        "",
+        made=(
+            RESOURCEQUOTAS,
+            {
+                "apiVersion": "v1",
+                "kind": "ResourceQuota",
+                "metadata": {"name": "cards", "namespace": NAMESPACE},
+                "spec": {"hard": {f"requests.{NVIDIA.cards}": "4"}},
+            },
+        ),
+    ),
+)
 
 
 async def _unless_gone(work: Coroutine[Any, Any, Any]) -> None:

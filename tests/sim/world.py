@@ -48,6 +48,12 @@ log = logging.getLogger(__name__)
 RESTART_S = 1.0
 #: Pods that arrive in a virtual second, as seeds choose.
 RATES = (1.0, 2.0, 4.0, 8.0)
+#: Settings of services, of which seeds choose: defaults, deadlines that pauses exceed, and limits that slow evictions down.
+CHOICES: dict[str, dict[str, tuple[float, ...]]] = {
+    "scheduler-core": {"gang_deadline_s": (60.0, 20.0, 10.0)},
+    "quota-ledger": {"evictions_most": (0, 0, 0, 4)},
+    "binder": {"evictions_per_min": (2000.0, 2000.0, 2000.0, 6.0)},
+}
 #: Virtual seconds after which the load begins at the latest.
 READY_S = 5.0
 
@@ -100,6 +106,10 @@ class World:
         self._admin = self.api.client("sim-admin")
         nodes = plan.nodes or self.chance.randint(6, 40)
         rate = plan.pods_per_s or self.chance.choice(RATES)
+        settings = Random(f"settings {plan.seed}")
+        self.settings = {
+            service: {name: settings.choice(values) for name, values in names.items()} for service, names in CHOICES.items()
+        }
         self.users = Users(self._admin, self.api.cluster, Random(f"users {plan.seed}"), nodes=nodes, pods_per_s=rate)
 
     @property
@@ -111,6 +121,11 @@ class World:
     def ledger_path(self) -> Path:
         """The ledger's SQLite database."""
         return self.folder / "quota-ledger.db"
+
+    @property
+    def limits_evictions(self) -> bool:
+        """Whether the seed's settings slow evictions down."""
+        return self.settings["quota-ledger"]["evictions_most"] > 0 or self.settings["binder"]["evictions_per_min"] < 2000
 
     @property
     def pods_bound(self) -> int:
@@ -136,7 +151,7 @@ class World:
             "quota-ledger": {"database_url": f"sqlite:///{self.ledger_path}"},
             "health-monitor": {"health_database_url": f"sqlite:///{self.folder / 'health-monitor.db'}"},
         }
-        settings = service.settings(instance=process.instance, **urls.get(name, {}))
+        settings = service.settings(instance=process.instance, **urls.get(name, {}), **self.settings.get(name, {}))
         context = self._context.copy()
         context.run(PROCESS.set, process)
         process.task = self.loop.create_task(_awaited(service.run(settings, health)), context=context)
