@@ -12,11 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import Connection, select
+
 from hbox_cli.audit import AuditGang, AuditNode, AuditPod, audit, read_node, read_pod
 from hbox_cli.audit import invariants as rules
 from hbox_cli.audit.invariants import CardUse
 from hbox_common.errors import HBoxError
-from hbox_common.model import CardId, Claim, Resources, capacity_units
+from hbox_common.model import POOL, CardId, Claim, Resources, capacity_units
 from hbox_common.model.annotations import QUEUE_NAME
 from hbox_common.model.devices.nvidia import NVIDIA
 from hbox_common.store import reading
@@ -26,7 +28,9 @@ from hbox_ledger.adapters.load import load
 from hbox_sandbox.api.store import Event, EventType, Version
 
 from .faults import QUIET_S, last_end
+from .loop import EPOCH_S
 from .run import Violation
+from .users import BY_HAND
 
 #: Virtual seconds for which a gang may be bound in part: the deadline of gangs, and the time to revert a late one.
 GANG_S = 75.0
@@ -45,6 +49,7 @@ class _Pod:
     queue: str
     made_at: float
     leaving: bool = False
+    by_hand: bool = False
 
 
 @dataclass(slots=True)
@@ -55,7 +60,7 @@ class _Queue:
 
 
 class Judge:
-    """`world` has `api.store`, `now`, `ledger_path`, `faults` and `broker`."""
+    """`world` has `api.store`, `now`, `ledger_path`, `faults`, `skews`, `limits_evictions` and `broker`."""
 
     def __init__(self, world: Any) -> None:
         self._world = world
@@ -123,7 +128,8 @@ class Judge:
             return
         raw = event.version.load()
         status = raw.get("status") or {}
-        if any(one["type"] == "GpuUnhealthy" and one["status"] == "True" for one in status.get("conditions") or ()):
+        conditions = {one["type"]: one["status"] for one in status.get("conditions") or ()}
+        if conditions.get("GpuUnhealthy") == "True" or conditions.get("Ready") != "True":
             self._sick.add(name)
         parts = status.get("allocatable"), (raw["metadata"].get("annotations") or {}).get(NVIDIA.register_annotation)
         if parts != self._parts.get(name):
@@ -180,7 +186,8 @@ class Judge:
             if seen.pod.node:
                 self._break("moved", f"pod {seen.pod.name} was bound to {seen.pod.node}, and is now to {node or 'nothing'}")
                 self._release(seen)
-            seen.pod = read_pod(version.load())
+            raw = version.load()
+            seen.pod, seen.by_hand = read_pod(raw), BY_HAND in (raw["metadata"].get("annotations") or {})
             if seen.pod.holds:
                 self._hold(seen)
         if seen.pod.holds and version.fields["status.phase"] in ("Succeeded", "Failed"):
@@ -194,11 +201,12 @@ class Judge:
         used, node = self._used[pod.node], self._nodes.get(pod.node)
         used.update(pod.requests)
         settled = now - self._lessened.get(pod.node, float("-inf")) > UNDER_WAY_S
-        self._broken(rules.undecided(pod))
+        if not seen.by_hand:
+            self._broken(rules.undecided(pod))
         if pod.claim and self._claims.setdefault(pod.claim, pod.uid) != pod.uid:
             self._break("decision", f"pod {pod.name} is bound with claim {pod.claim} of another pod")
         if node is None:
-            if settled:
+            if settled and not seen.by_hand:
                 self._break("capacity", f"pod {pod.name} is bound to {pod.node}, which is no node")
         elif settled:
             self._broken(rules.over_allocated(node, used, pod.requests))
@@ -261,8 +269,9 @@ class Judge:
         if last_end(self._world.faults) <= self._world.now - QUIET_S + 1.0:
             waiting = [one for one in self._pods.values() if self._waits(one)]
             self._broken(self._idle_room(waiting))
-            self._broken(self._owners(waiting))
-            self._broken(self._nominations(waiting))
+            if not self._world.limits_evictions:
+                self._broken(self._owners(waiting))
+                self._broken(self._nominations(waiting))
             self._broken(self._streams())
         return self.violations
 
@@ -277,6 +286,7 @@ class Judge:
             name, raw = version.name, version.load()
             closed = (raw.get("spec") or {}).get("unschedulable") or (raw.get("spec") or {}).get("taints")
             fresh = max(self._freed.get(name, 0.0), self._lessened.get(name, 0.0)) > old
+            closed = closed or POOL in (raw["metadata"].get("labels") or {})
             if not closed and not fresh and name not in self._sick and name in self._nodes:
                 found[name] = self._nodes[name]
         return found
@@ -362,18 +372,45 @@ class Judge:
                 self._break("ledger", fault)
             with reading(url, versions=tables.VERSIONS) as connection:
                 claims: list[Claim] = [record.claim for record in load(connection).state.live.values()]
+                self._begun(connection)
         except HBoxError as e:
             self._break("ledger", f"the database cannot be read: {e}")
             return
-        recent = {one.pod.uid for one in self._pods.values() if self._world.now - one.made_at <= LATE_S or one.leaving}
+        recent = {uid for uid, one in self._pods.items() if self._world.now - one.made_at <= LATE_S or one.leaving}
         gangs = [AuditGang(name, least, ran=True) for name, least in self._least.items()]
         settled = last_end(self._world.faults) <= self._world.now - QUIET_S + 1.0
         if not settled:
             return
+        old = EPOCH_S + self._world.now + self._world.skews.get("quota-ledger", 0.0) - LATE_S
+        waiting = {uid for uid, one in self._pods.items() if not one.pod.node and uid not in recent}
+        for claim in claims:
+            if claim.pod_uid in waiting and claim.claimed_at < old:
+                self._break("claims", f"pod {claim.pod} waits, and its claim {claim.id} is older than {LATE_S:g} s")
         pods = [one.pod for one in self._pods.values()]
         for fault in audit(self._nodes.values(), pods, gangs, claims).faults:
             if not any(uid in fault for uid in recent):
                 self._break("claims", fault)
+
+    def _begun(self, connection: Connection) -> None:
+        """The first plan of each gang places its minimum: of a restored ledger's gangs, beside what was found bound."""
+        claims = tables.claims
+        rows = connection.execute(
+            select(claims.c.job, claims.c.plan, claims.c.min_member, claims.c.forced, claims.c.claimed_at).where(
+                claims.c.min_member > 1
+            )
+        )
+        plans: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        least: dict[str, int] = {}
+        found = Counter[str]()
+        for job, plan, members, forced, at in rows:
+            if forced:
+                found[job] += 1
+            else:
+                plans[job][plan].append(at)
+                least[job] = members
+        for job, of_plan in plans.items():
+            first = min(of_plan, key=lambda plan: min(of_plan[plan]))
+            self._broken(rules.partial_plan(job, len(of_plan[first]) + found[job], least[job]))
 
 
 def _units(amounts: Mapping[str, Any] | None) -> Resources:

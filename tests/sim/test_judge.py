@@ -6,10 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import insert
 
 from hbox_common.model.annotations import CARDS, CLAIM, QUEUE_NAME
 from hbox_common.model.devices.nvidia import NVIDIA
 from hbox_common.store.engine import engine, parse
+from hbox_ledger.adapters import tables
 from hbox_ledger.adapters.load import begin_epoch
 from hbox_sandbox.api.resources import NODES as NODE_TYPE
 from hbox_sandbox.api.resources import PODS as POD_TYPE
@@ -20,6 +22,8 @@ from hbox_sandbox.trace import TraceNode, TracePod, node_manifest, pod_group_man
 from .disk import template
 from .faults import Fault
 from .judge import FREE_S, GANG_S, LATE_S, NODES, PODGROUPS, PODS, QUEUES, UNDER_WAY_S, Judge
+from .loop import EPOCH_S
+from .users import BY_HAND
 
 CARDS_OF_NODE, MEMORY_MIB = 2, 1024
 SETTLED_S = 100.0
@@ -37,6 +41,8 @@ class History:
             begin_epoch(connection, now=1.0)
         made.dispose()
         self.faults: list[Fault] = []
+        self.limits_evictions = False
+        self.skews: dict[str, float] = {}
         self.broker = SimpleNamespace(streams={})
         self.store = Store()
         self.api = SimpleNamespace(store=self.store)
@@ -92,6 +98,34 @@ class History:
                 notes[CLAIM] = claim or f"claim-{name}"
 
         self.change(name, bound)
+
+    def claim(self, name: str, *, plan: str, at: float, state: str = "pending", members: int = 1) -> None:
+        """A claim of a pod in the ledger's database. `at`: seconds since the epoch."""
+        texts = dict.fromkeys(("reason", "intent_reason", "resource_version", "traceparent", "slices", "slots"), "")
+        row = texts | {
+            "id": f"claim-{name}",
+            "pod_uid": name,
+            "namespace": "team",
+            "pod": name,
+            "job": "team/g",
+            "plan": plan,
+            "queue": "default",
+            "priority": 0,
+            "node": "n0",
+            "requests": "{}",
+            "state": state,
+            "generation": 1,
+            "intent": "bind",
+            "deadline": at + 60,
+            "forced": False,
+            "changed_at": at,
+            "claimed_at": at,
+            "min_member": members,
+        }
+        made = engine(parse(f"sqlite:///{self.ledger_path}"))
+        with made.begin() as connection:
+            connection.execute(insert(tables.claims), row)
+        made.dispose()
 
     def end(self, name: str) -> None:
         self.change(name, lambda raw: raw["status"].update(phase="Succeeded"))
@@ -285,6 +319,29 @@ def test_a_bound_pod_without_a_claim_in_the_ledger(history: History) -> None:
     assert "claims" not in history.at_end()
     history.bind("a", "n0", 0)
     assert "claims" in history.at_end(later_s=LATE_S + 1)
+
+
+@pytest.mark.parametrize(("claimed", "broken"), [(1, True), (2, False)])
+def test_the_first_plan_of_a_gang_claims_its_minimum(history: History, claimed: int, broken: bool) -> None:
+    for number in range(claimed):
+        history.claim(f"g-{number}", plan="first", at=1.0, state="void", members=2)
+    history.claim("g-last", plan="second", at=2.0, state="void", members=2)
+    assert ("gang" in history.at_end()) is broken
+
+
+@pytest.mark.parametrize(("age_s", "broken"), [(LATE_S / 2, False), (LATE_S * 2, True)])
+def test_a_claim_whose_pod_waits(history: History, age_s: float, broken: bool) -> None:
+    history.pod("a", cards=0)
+    history.claim("a", plan="p", at=EPOCH_S + SETTLED_S + 2 * LATE_S - age_s)
+    history.at_end(later_s=2 * LATE_S)
+    assert any("is older than" in one.message for one in history.judge.violations) is broken
+
+
+def test_a_pod_that_an_operator_bound_needs_no_decision(history: History) -> None:
+    history.pod("a", cards=0)
+    history.change("a", lambda raw: raw["metadata"]["annotations"].update({BY_HAND: "true"}))
+    history.change("a", lambda raw: raw["spec"].update(nodeName="n0"))
+    assert history.broken == set()
 
 
 def test_a_ledger_that_cannot_be_read(history: History) -> None:

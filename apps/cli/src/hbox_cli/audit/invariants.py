@@ -70,6 +70,12 @@ def partial_gang(name: str, bound: int, min_member: int) -> Iterator[Violation]:
         yield Violation("gang", f"gang {name} started in part: {bound} pods of at least {min_member}")
 
 
+def partial_plan(gang: str, claimed: int, min_member: int) -> Iterator[Violation]:
+    """A gang whose first plan claimed fewer members than its minimum."""
+    if claimed < min_member:
+        yield Violation("gang", f"the first plan of gang {gang} claimed {claimed} pods of at least {min_member}")
+
+
 def undecided(pod: AuditPod) -> Iterator[Violation]:
     """A bound pod without a claim, or on other cards than it requests, by its annotations."""
     if not pod.claim:
