@@ -1,18 +1,23 @@
 """Seeds in virtual time: the same digest twice and under another order of hashes, no broken promise, and the doors themselves."""
 
 import asyncio
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, aclosing
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from hbox_common.clock import monotonic_s, new_id, wall_s
+from hbox_common.kube import NODES as NODE_OBJECTS
+from hbox_sandbox.trace import TraceNode, node_manifest
 
+from .api import SimApi, Trouble
 from .broker import Broker, Consumer, StreamState, matches
 from .faults import KINDS, QUIET_S, Fault, drawn, last_end, parse
 from .loop import EPOCH_S, PROCESS, Process, VirtualLoop, virtual
@@ -171,6 +176,43 @@ def test_a_broker_that_forgets_gives_the_lost_sequences_again() -> None:
     assert found is not None
     assert found.body == b"new"
     assert found.sequence == 2
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_watch_that_was_silent_until_its_end_sends_no_bookmark_beyond_its_events(silent: bool) -> None:
+    stack = ExitStack()
+
+    async def main(loop: VirtualLoop) -> tuple[list[dict[str, Any]], int]:
+        api = SimApi(loop, Random(1), _Nothing())
+        PROCESS.set(Process("binder", "binder-1"))
+        trouble = Trouble()
+        api.trouble["binder"] = trouble
+        client, lines = api.client("test"), list[bytes]()
+        stack.enter_context(api.installed())
+
+        async def read() -> None:
+            wanted = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": "5"}
+            async with aclosing(cast(Any, api.watch(cast(Any, client)._sim, NODE_OBJECTS.path(), wanted, 60.0))) as watching:
+                async for some in watching:
+                    lines.extend(some)
+
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(1)
+        trouble.silent = silent
+        before = api.store.revision
+        manifest = node_manifest(TraceNode("n0", 1000, 1000, 1, "H100"), now="2027-01-01T00:00:00Z")
+        await client.json("POST", NODE_OBJECTS.path(), body=manifest)
+        await asyncio.sleep(6)
+        trouble.silent = False
+        await reading
+        return [json.loads(line) for line in lines], before
+
+    with stack:
+        events, before = _virtual(main)
+    added = [one for one in events if one["type"] == "ADDED"]
+    beyond = [one for one in events if one["type"] == "BOOKMARK" and int(one["object"]["metadata"]["resourceVersion"]) > before]
+    assert bool(added) is not silent
+    assert bool(beyond) is not silent
 
 
 @pytest.mark.parametrize(
