@@ -46,7 +46,16 @@ def main() -> int:
     for name in STATEFUL:
         template(name)
     if arguments.planted is not None:
-        options = ("--processes", str(arguments.processes), "--seconds", f"{arguments.seconds:g}", "--nodes", str(arguments.nodes), "--pods", f"{arguments.pods:g}")
+        options = (
+            "--processes",
+            str(arguments.processes),
+            "--seconds",
+            f"{arguments.seconds:g}",
+            "--nodes",
+            str(arguments.nodes),
+            "--pods",
+            f"{arguments.pods:g}",
+        )
         return planted.main(arguments.seeds or planted.MOST_SEEDS, arguments.planted, options)
     plans = [
         (plan, _faults(arguments.faults, plan))

@@ -79,7 +79,9 @@ def noted(reached: set[str]) -> Iterator[None]:
             reached.add(f"refusal {given.reason}")
         answer(self, scheduler, given)
 
-    with replaced((Step, "answer", of_ledger_step), (binder.Binder, "step", of_binder), (reflector.Reflector, "step", of_reflector)):
+    with replaced(
+        (Step, "answer", of_ledger_step), (binder.Binder, "step", of_binder), (reflector.Reflector, "step", of_reflector)
+    ):
         yield
 
 

@@ -155,7 +155,10 @@ def main(seeds: int, words: Sequence[str], options: Sequence[str]) -> int:
         scratch = Scratch.copy(ROOT, Path(folder, "planted"))
         clean = Clean(Scratch.copy(ROOT, Path(folder, "clean")), options)
         clean.make(min(seeds, FEW_SEEDS))
-        print(f"without a bug: {len(clean.broken)} of {min(seeds, FEW_SEEDS)} seeds break a promise {clean.broken or ''}", flush=True)
+        print(
+            f"without a bug: {len(clean.broken)} of {min(seeds, FEW_SEEDS)} seeds break a promise {clean.broken or ''}",
+            flush=True,
+        )
         for bug in bugs:
             verdict = plant(bug, scratch, clean, seeds=seeds, options=options)
             verdicts.append(verdict)
