@@ -35,6 +35,11 @@ def main() -> int:
     parser.add_argument(
         "--planted", nargs="*", metavar="WORD", help="plant the bugs of planted.toml [all] and search up to --seeds [200]"
     )
+    parser.add_argument(
+        "--wide",
+        action="store_true",
+        help="with a scheduler with errors, leaping clocks, stalls, restrictive users and other settings",
+    )
     parser.add_argument("--coverage", action="store_true", help="list refusals, claim states and effects that no seed reached")
     parser.add_argument("--whole", action="store_true", help="list broken promises without minimising their faults")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write each message, write and commit to FILE")
@@ -47,6 +52,7 @@ def main() -> int:
         template(name)
     if arguments.planted is not None:
         options = (
+            "--wide",
             "--processes",
             str(arguments.processes),
             "--seconds",
@@ -60,7 +66,8 @@ def main() -> int:
     plans = [
         (plan, _faults(arguments.faults, plan))
         for plan in (
-            Plan(arguments.seed + i, arguments.seconds, arguments.nodes, arguments.pods) for i in range(max(1, arguments.seeds))
+            Plan(arguments.seed + i, arguments.seconds, arguments.nodes, arguments.pods, arguments.wide)
+            for i in range(max(1, arguments.seeds))
         )
     ]
     if not arguments.seeds:
@@ -89,12 +96,12 @@ def main() -> int:
 
 def _faults(text: str | None, plan: Plan) -> Sequence[Fault]:
     if text is None:
-        return drawn(plan.seed, plan.seconds)
+        return drawn(plan.seed, plan.seconds, wide=plan.wide)
     if text in ("", "none"):
         return ()
     if ":" in text:
         return [parse(one) for one in text.split(",")]
-    return drawn(plan.seed, plan.seconds, text.split(","))
+    return drawn(plan.seed, plan.seconds, text.split(","), wide=plan.wide)
 
 
 def _print(outcome: Outcome) -> None:
@@ -128,6 +135,8 @@ def command(outcome: Outcome) -> str:
         parts.append(f"--nodes {plan.nodes}")
     if plan.pods_per_s:
         parts.append(f"--pods {plan.pods_per_s:g}")
+    if plan.wide:
+        parts.append("--wide")
     parts.append(f"--faults {','.join(map(str, outcome.faults)) or 'none'}")
     return " ".join(parts)
 

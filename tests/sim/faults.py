@@ -14,9 +14,11 @@ STATEFUL = ("quota-ledger", "health-monitor")
 HISTORIES = ("HBOX_JOBS", "HBOX_PLANS", "HBOX_DECISIONS", "HBOX_OUTCOMES")
 LAST_VALUES = ("HBOX_STATE",)
 
-RIVAL = "rival"
-#: Of a restored database that is older than so many seconds: the services that execute and observe decisions die, too.
-LONG_LOST_S = 10.0
+RIVAL, LEAP, BLIND = "rival", "clock-leap", "disk-restore-blind"
+#: Kinds that only a wide run draws (`drawn`).
+WIDE = frozenset({RIVAL, LEAP, BLIND, "bus-stalled", "api-stalled", "api-down", "api-invalid"})
+#: Clocks that differ by more than the deadline of a bind let no pod be bound: a leap is corrected after so many seconds.
+LEAPT_S = 8.0
 #: Probability that a seed has a rival scheduler beside its other faults.
 _RIVALS = 0.5
 
@@ -63,7 +65,8 @@ def _seconds(least: float, most: float) -> Callable[[Random], float]:
 
 KINDS: dict[str, Kind] = {
     # time
-    "clock-jump": Kind("the wall clock of a service jumps by `value` seconds", SERVICES, _seconds(-90.0, 90.0), lasts=False),
+    "clock-jump": Kind("the wall clock of a service jumps by `value` seconds", SERVICES, _seconds(-30.0, 30.0), lasts=False),
+    LEAP: Kind(f"the same, and back after {LEAPT_S:g} s", SERVICES, _seconds(-90.0, 90.0), lasts=False),
     "kill": Kind("the process dies; the next one starts after `value` seconds", SERVICES, _seconds(0.1, 8.0)),
     "pause": Kind("the process is paused", SERVICES, _seconds(1.0, 20.0)),
     # broker
@@ -98,28 +101,32 @@ KINDS: dict[str, Kind] = {
     "disk-before": Kind("one transaction in three fails before its commit", STATEFUL, _seconds(1.0, 8.0)),
     "disk-after": Kind("one transaction in three fails after its commit", STATEFUL, _seconds(1.0, 8.0)),
     "disk-restore": Kind(
-        f"the process dies; the next one finds its database as of `value` seconds ago; from {LONG_LOST_S:g} s on binder and job-controller die, too",
+        "the process dies; the next one finds its database as of `value` seconds ago",
         STATEFUL,
         _seconds(0.1, 20.0),
         lasts=False,
     ),
+    BLIND: Kind(
+        "the same of the ledger, while binder and job-controller are away", ("quota-ledger",), _seconds(5.0, 20.0), lasts=False
+    ),
 }
 
 
-def drawn(seed: int, seconds: float, kinds: Sequence[str] = ()) -> list[Fault]:
-    """The faults of a seed. `kinds`: the ones that occur; none given: all."""
+def drawn(seed: int, seconds: float, kinds: Sequence[str] = (), *, wide: bool = False) -> list[Fault]:
+    """The faults of a seed. `kinds`: the ones that occur; none given: all. `wide`: those of WIDE, too, and a rival in half of the seeds."""
     chance = Random(f"faults {seed}")
     until = seconds - QUIET_S
     if until <= FIRST_S:
         return []
-    names = [name for name in KINDS if not kinds or any(name.startswith(kind) for kind in kinds)]
+    drawable = [name for name in KINDS if wide or name not in WIDE]
+    names = [name for name in drawable if not kinds or any(name.startswith(kind) for kind in kinds)]
     found = []
-    chosen = [chance.choice(names) for _ in range(chance.randint(2, 10))]
-    if RIVAL in names and chance.random() < _RIVALS:
-        chosen.append(RIVAL)
-    for name in chosen:
+    for number in range(chance.randint(2, 10) + wide):
+        name = chance.choice(names)
+        if wide and not number and RIVAL in names and chance.random() < _RIVALS:
+            name = RIVAL
         kind = KINDS[name]
-        at = round(chance.uniform(FIRST_S, until), 2)
+        at = round(chance.uniform(FIRST_S, until - LEAPT_S if name == LEAP else until), 2)
         value = kind.value(chance)
         if kind.lasts:
             value = min(value, round(until - at, 2))
@@ -129,4 +136,10 @@ def drawn(seed: int, seconds: float, kinds: Sequence[str] = ()) -> list[Fault]:
 
 def last_end(faults: Sequence[Fault]) -> float:
     """The virtual second at which the last fault ends."""
-    return max((fault.at + (fault.value if KINDS[fault.kind].lasts else 0.0) for fault in faults), default=0.0)
+    return max((fault.at + _lasts_s(fault) for fault in faults), default=0.0)
+
+
+def _lasts_s(fault: Fault) -> float:
+    if fault.kind == LEAP:
+        return LEAPT_S
+    return fault.value if KINDS[fault.kind].lasts else 0.0

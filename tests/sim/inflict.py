@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .api import Trouble
 from .broker import Weather
 from .disk import Wear
-from .faults import ALL, LONG_LOST_S, RIVAL, SERVICES, Fault
+from .faults import ALL, BLIND, LEAPT_S, RIVAL, SERVICES, Fault
 from .rival import Rival
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Inflictor:
         self._active: dict[Fault, int] = {}  #: with the revision of the API server's store when it began
         self._rival = Rival(world) if any(fault.kind == RIVAL for fault in faults) else None
         for fault in faults:
-            if fault.kind == "disk-restore":
+            if fault.kind.startswith("disk-restore"):
                 world.later(max(0.0, fault.at - fault.value), lambda fault=fault: self._back_up(fault))  # type: ignore[misc]
             world.later(fault.at, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
 
@@ -63,9 +63,10 @@ class Inflictor:
         world.digest.add("fault", str(fault))
         match fault.kind:
             case "clock-jump":
-                world.skews[fault.target] = world.skews.get(fault.target, 0.0) + value
-                if (process := world.processes.get(fault.target)) is not None:
-                    process.skew_s = world.skews[fault.target]
+                self._skew(fault.target, value)
+            case "clock-leap":
+                self._skew(fault.target, value)
+                world.later(world.now + LEAPT_S, lambda: self._skew(fault.target, -value))
             case "kill":
                 world.kill(fault.target, away_s=value)
             case "pause":
@@ -93,12 +94,18 @@ class Inflictor:
                 world.later(world.now + value, self._rival.end)
             case "api-compact":
                 world.api.store.compact()
-            case "disk-restore":
+            case "disk-restore" | "disk-restore-blind":
                 self._restore(fault)
             case _:
                 self._active[fault] = world.api.store.revision
                 self._apply()
                 world.later(world.now + value, lambda: self._end(fault))
+
+    def _skew(self, service: str, by_s: float) -> None:
+        world = self._world
+        world.skews[service] = world.skews.get(service, 0.0) + by_s
+        if (process := world.processes.get(service)) is not None:
+            process.skew_s = world.skews[service]
 
     def _end(self, fault: Fault) -> None:
         del self._active[fault]
@@ -135,8 +142,8 @@ class Inflictor:
         if not copy.exists() or not self._world.processes[fault.target].alive:
             return
         self._world.kill(fault.target, away_s=RESTORED_S)
-        for service in ("binder", "job-controller") if fault.value >= LONG_LOST_S else ():
-            self._world.kill(service, away_s=RESTORED_S + fault.value - LONG_LOST_S)
+        for service in ("binder", "job-controller") if fault.kind == BLIND else ():
+            self._world.kill(service, away_s=RESTORED_S + fault.value / 2)
         for end in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):
                 database.with_name(database.name + end).unlink()

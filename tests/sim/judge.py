@@ -372,7 +372,8 @@ class Judge:
                 self._break("ledger", fault)
             with reading(url, versions=tables.VERSIONS) as connection:
                 claims: list[Claim] = [record.claim for record in load(connection).state.live.values()]
-                self._begun(connection)
+                if not any(fault.kind.startswith("disk-restore") for fault in self._world.faults):
+                    self._begun(connection)
         except HBoxError as e:
             self._break("ledger", f"the database cannot be read: {e}")
             return
@@ -392,7 +393,7 @@ class Judge:
                 self._break("claims", fault)
 
     def _begun(self, connection: Connection) -> None:
-        """The first plan of each gang places its minimum: of a restored ledger's gangs, beside what was found bound."""
+        """The first plan of each gang claims its minimum, beside members that were found bound. A ledger that was restored does not know its first plans."""
         claims = tables.claims
         rows = connection.execute(
             select(claims.c.job, claims.c.plan, claims.c.min_member, claims.c.forced, claims.c.claimed_at).where(

@@ -19,7 +19,7 @@ from hbox_sandbox.trace import TraceNode, node_manifest
 
 from .api import SimApi, Trouble
 from .broker import Broker, Consumer, StreamState, matches
-from .faults import KINDS, QUIET_S, Fault, drawn, last_end, parse
+from .faults import KINDS, QUIET_S, WIDE, Fault, drawn, last_end, parse
 from .loop import EPOCH_S, PROCESS, Process, VirtualLoop, virtual
 from .run import Outcome, Violation, minimised
 from .world import Plan
@@ -238,7 +238,9 @@ def test_faults_are_those_of_the_seed_and_end_before_the_quiet_time() -> None:
         assert faults == drawn(seed, 120.0)
         assert last_end(faults) <= 120.0 - QUIET_S + 1e-6
         assert [parse(str(fault)) for fault in faults] == faults
-    assert {fault.kind for seed in range(200) for fault in drawn(seed, 120.0)} == set(KINDS)
+        assert last_end(drawn(seed, 120.0, wide=True)) <= 120.0 - QUIET_S + 1e-6
+    assert {fault.kind for seed in range(200) for fault in drawn(seed, 120.0)} == set(KINDS) - WIDE
+    assert {fault.kind for seed in range(200) for fault in drawn(seed, 120.0, wide=True)} == set(KINDS)
 
 
 def test_delta_debugging_keeps_the_two_faults_that_matter() -> None:

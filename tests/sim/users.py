@@ -59,10 +59,15 @@ _GANG_SHARE = 0.05
 class Users:
     """`made` is set once nodes and queues are there."""
 
-    def __init__(self, client: KubeClient, cluster: Cluster, chance: Random, *, nodes: int, pods_per_s: float) -> None:
+    def __init__(
+        self, client: KubeClient, cluster: Cluster, chance: Random, *, nodes: int, pods_per_s: float, wide: bool = False
+    ) -> None:
         self._client, self._cluster, self._chance, self._pods_per_s = client, cluster, chance, pods_per_s
         self.nodes = [f"n{number:02}" for number in range(nodes)]
         self.cards = CARDS * nodes
+        self._wide = wide
+        self._queues = (*DESERVED, "default", KEPT, ABSENT) if wide else (*DESERVED, "default")
+        self._shares = (40, 30, 18, 6, 5, 1) if wide else (40, 30, 20, 10)
         self.submitted = 0
         self._number = 0
         self._endless_milli = 0
@@ -80,8 +85,9 @@ class Users:
             if name == "spot":
                 spec["capability"] = {NVIDIA.cards: str(int(SPOT_MOST * self.cards))}
             await self._client.json("POST", QUEUES.path(), body={**_QUEUE, "metadata": {"name": name}, "spec": spec})
-        spec = {"weight": 1, "reclaimable": False, "capability": {NVIDIA.cards: str(int(KEPT_MOST * self.cards))}}
-        await self._client.json("POST", QUEUES.path(), body={**_QUEUE, "metadata": {"name": KEPT}, "spec": spec})
+        if self._wide:
+            spec = {"weight": 1, "reclaimable": False, "capability": {NVIDIA.cards: str(int(KEPT_MOST * self.cards))}}
+            await self._client.json("POST", QUEUES.path(), body={**_QUEUE, "metadata": {"name": KEPT}, "spec": spec})
         for name in self.nodes:
             await self._make_node(name)
 
@@ -99,11 +105,12 @@ class Users:
             tasks.create_task(self._now_and_then(30.0, self._lose_node))
             tasks.create_task(self._now_and_then(20.0, self._cordon))
             tasks.create_task(self._now_and_then(25.0, self._change_share))
-            tasks.create_task(self._now_and_then(15.0, self._restrict))
-            tasks.create_task(self._now_and_then(40.0, self._renumber))
-            tasks.create_task(self._now_and_then(30.0, self._close_node))
-            tasks.create_task(self._now_and_then(20.0, self._bind_by_hand))
-            tasks.create_task(self._now_and_then(10.0, self._replace))
+            if self._wide:
+                tasks.create_task(self._now_and_then(15.0, self._restrict))
+                tasks.create_task(self._now_and_then(40.0, self._renumber))
+                tasks.create_task(self._now_and_then(30.0, self._close_node))
+                tasks.create_task(self._now_and_then(20.0, self._bind_by_hand))
+                tasks.create_task(self._now_and_then(10.0, self._replace))
 
     async def _now_and_then(self, every_s: float, what: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -113,10 +120,8 @@ class Users:
 
     async def mend(self) -> None:
         """Bring back what is sick, cordoned or gone, and lift restrictions."""
-        for restriction in RESTRICTIONS:
-            await _unless_gone(self._lift(restriction))
-        note = {"metadata": {"annotations": {names.EVICTIONS_RELEASED: "mended"}}}
-        await self._client.json("PATCH", QUEUES.path(name="default"), body=note, content_type=MERGE_PATCH)
+        if self._wide:
+            await self._lift_all()
         present = {one.name: one for one in self._cluster.store.collection(NODE_TYPE.storage).entries.values()}
         for name in self.nodes:
             if name not in present:
@@ -125,13 +130,16 @@ class Users:
             fresh = node_manifest(TraceNode(name, 128_000, 1_000_000, CARDS, MODEL), now=self._cluster.now())
             note = {NVIDIA.register_annotation: fresh["metadata"]["annotations"][NVIDIA.register_annotation]}
             node = present[name].load()
-            change: dict[str, Any] = {"metadata": {"annotations": note, "labels": {POOL: None}}}
+            change: dict[str, Any] = {"metadata": {"annotations": note}}
+            if self._wide:
+                change["metadata"]["labels"] = {POOL: None}
             if CORDONED_BY not in (node["metadata"].get("annotations") or {}):
                 change["spec"] = {"unschedulable": None}
             path = NODES.path(name=name)
             await self._client.json("PATCH", path, body=change, content_type=MERGE_PATCH)
-            conditions = [one for one in node["status"]["conditions"] if one["type"] not in ("GpuUnhealthy", "Ready")]
-            conditions += [one for one in fresh["status"]["conditions"] if one["type"] == "Ready"]
+            sick = ("GpuUnhealthy", "Ready") if self._wide else ("GpuUnhealthy",)
+            conditions = [one for one in node["status"]["conditions"] if one["type"] not in sick]
+            conditions += [one for one in fresh["status"]["conditions"] if one["type"] in sick]
             await self._client.json(
                 "PATCH", f"{path}/status", body={"status": {"conditions": conditions}}, content_type=MERGE_PATCH
             )
@@ -147,7 +155,7 @@ class Users:
         """Submit a pod or a gang. Returns the number of its pods."""
         chance = self._chance
         self._number += 1
-        queue = chance.choices((*DESERVED, "default", KEPT, ABSENT), (40, 30, 18, 6, 5, 1))[0]
+        queue = chance.choices(self._queues, self._shares)[0]
         if chance.random() < _GANG_SHARE:
             members, cards = chance.choice(_GANGS)
             name = f"g{self._number}"
@@ -298,6 +306,12 @@ class Users:
             await self._patch_queue(restriction, restriction.change)
         await asyncio.sleep(self._chance.uniform(2.0, 15.0))
         await self._lift(restriction)
+
+    async def _lift_all(self) -> None:
+        for restriction in RESTRICTIONS:
+            await _unless_gone(self._lift(restriction))
+        note = {"metadata": {"annotations": {names.EVICTIONS_RELEASED: "mended"}}}
+        await self._client.json("PATCH", QUEUES.path(name="default"), body=note, content_type=MERGE_PATCH)
 
     async def _lift(self, restriction: "Restriction") -> None:
         if restriction.made is not None:

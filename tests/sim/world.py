@@ -82,6 +82,7 @@ class Plan:
     seconds: float = 120.0
     nodes: int = 0  #: 0: the seed's choice
     pods_per_s: float = 0.0  #: 0: the seed's choice of RATES
+    wide: bool = False  #: with faults of `faults.WIDE`, chosen settings, and restrictive users
 
 
 class World:
@@ -107,10 +108,14 @@ class World:
         nodes = plan.nodes or self.chance.randint(6, 40)
         rate = plan.pods_per_s or self.chance.choice(RATES)
         settings = Random(f"settings {plan.seed}")
-        self.settings = {
-            service: {name: settings.choice(values) for name, values in names.items()} for service, names in CHOICES.items()
-        }
-        self.users = Users(self._admin, self.api.cluster, Random(f"users {plan.seed}"), nodes=nodes, pods_per_s=rate)
+        self.settings: dict[str, dict[str, float]] = {}
+        if plan.wide:
+            self.settings = {
+                service: {name: settings.choice(values) for name, values in names.items()} for service, names in CHOICES.items()
+            }
+        self.users = Users(
+            self._admin, self.api.cluster, Random(f"users {plan.seed}"), nodes=nodes, pods_per_s=rate, wide=plan.wide
+        )
 
     @property
     def now(self) -> float:
@@ -125,7 +130,8 @@ class World:
     @property
     def limits_evictions(self) -> bool:
         """Whether the seed's settings slow evictions down."""
-        return self.settings["quota-ledger"]["evictions_most"] > 0 or self.settings["binder"]["evictions_per_min"] < 2000
+        ledger, binder = self.settings.get("quota-ledger", {}), self.settings.get("binder", {})
+        return ledger.get("evictions_most", 0) > 0 or binder.get("evictions_per_min", 2000) < 2000
 
     @property
     def pods_bound(self) -> int:
