@@ -19,7 +19,7 @@ RIVAL, LEAP, BLIND = "rival", "clock-leap", "disk-restore-blind"
 WIDE = frozenset({RIVAL, LEAP, BLIND, "bus-stalled", "api-stalled", "api-down", "api-invalid"})
 #: Clocks that differ by more than the deadline of a bind let no pod be bound: a leap is corrected after so many seconds.
 LEAPT_S = 8.0
-#: Probability that a seed has a rival scheduler beside its other faults.
+#: Probability that a seed also has a rival scheduler.
 _RIVALS = 0.5
 
 #: Virtual seconds before the first fault, so that the services have begun.

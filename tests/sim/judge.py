@@ -393,7 +393,7 @@ class Judge:
                 self._break("claims", fault)
 
     def _begun(self, connection: Connection) -> None:
-        """The first plan of each gang claims its minimum, beside members that were found bound. A ledger that was restored does not know its first plans."""
+        """The first plan of each gang claims its minimum; members that were found bound count. A restored ledger lacks its first plans."""
         claims = tables.claims
         rows = connection.execute(
             select(claims.c.job, claims.c.plan, claims.c.min_member, claims.c.forced, claims.c.claimed_at).where(

@@ -1,7 +1,7 @@
 """`python -m tests.sim --planted`: plants one bug at a time in a copy of the tree, and runs seeds until one catches it: a promise is broken, or a service ends.
 
-A seed that breaks a promise without the bug, too, does not count. The table also says in how many runs the bug changed anything, by their digests: a bug that
-changes no run is one that the simulation does not reach.
+A seed that also breaks a promise without the bug does not count. The table states in how many runs the bug changed the digest: 0 means that the simulation does
+not execute the faulty line.
 
 `planted.toml` names bugs of `tests/mutants/tables`, or has its own with the same keys but `tests`.
 """
@@ -45,7 +45,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One seed, as its line says it."""
+    """The result of one seed."""
 
     seed: int
     digest: str
