@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ from hbox_common.model import (
 )
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
+from hbox_scheduler.core.queueing.jobs import Entry
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
 from ...invented_names import KINDS, MARK, bring, held, nodes, pass_time, remove, settle
@@ -261,3 +263,33 @@ def test_unused_views_are_dropped() -> None:
     remove(s, KINDS["label values"], range(20))
     pass_time(s)
     assert len(s.scheduler.views._views) == 0
+
+
+def test_jobs_of_models_that_no_node_has_are_not_examined_when_pods_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = world()
+    count = 100
+    bring(s, KINDS["card models"], range(count))
+    settle(s)
+    for number in range(count // 4):
+        s.submit([job(f"warm-{number}", cards=1)])
+        s.run()
+        s.finish([PodUid(f"warm-{number}-0")])
+    examined: list[object] = []
+    waiting = s.scheduler._unschedulable
+    activate = waiting._activate_some
+
+    def noted(key: Any, *more: Any) -> list[Entry]:
+        examined.append(key)
+        return activate(key, *more)
+
+    monkeypatch.setattr(waiting, "_activate_some", noted)
+    for number in range(5):
+        s.submit([job(f"one-{number}", cards=1)])
+        s.run()
+        s.finish([PodUid(f"one-{number}-0")])
+    assert not examined
+    s.put_nodes([offering("late", generation=1, model=f"{MARK}-model-3")])
+    s.now += 10.0
+    s.run()
+    placed = {claim.job for claim in s.claims.values()}
+    assert [one for one in placed if MARK in one], "a node that has the model makes its job start"

@@ -26,7 +26,7 @@ def capacity_when_empty(columns: Columns, task: Task) -> Ints:
     if kept.last is not None and kept.last[0] is task:
         return kept.last[1]
     found = _capacity(columns.emptied(), task)
-    if not _by_zones(columns, task):
+    if not by_zones(columns, task):
         kept.last = task, found
     return found
 
@@ -38,12 +38,12 @@ def most_when_empty(columns: Columns, task: Task) -> int:
     if (known := kept.sums.get(task)) is not None:
         return known
     found = int(capacity_when_empty(columns, task).sum())
-    if not _by_zones(columns, task):
+    if not by_zones(columns, task):
         kept.sums[task] = found
     return found
 
 
-def _by_zones(columns: Columns, task: Task) -> bool:
+def by_zones(columns: Columns, task: Task) -> bool:
     """Whether kubelets' reports of zones, which describe no node anew, count."""
     return task.aligned is not None and bool(columns.zones.strict)
 

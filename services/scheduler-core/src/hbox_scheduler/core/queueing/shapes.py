@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hbox_common.model import CardRequest
+
 from ..cluster.arrays import Ints
 from ..cluster.task import Task
 
@@ -29,6 +31,7 @@ class Shapes:
         self._amounts: Ints = np.zeros((0, 0), dtype=np.int64)
         self._cards: Ints = np.zeros(0, dtype=np.int64)  #: whole cards
         self._percent: Ints = np.zeros(0, dtype=np.int64)  #: of a card, of shares
+        self._excluded: dict[Task, None] = {}  #: those with slots that fit nowhere
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -50,9 +53,21 @@ class Shapes:
         self._amounts[:, slot] = 0
         for column, units in task.amount:
             self._amounts[column, slot] = units
-        asked = task.cards if task.cards is not None and task.cards.devices is None else None
-        self._cards[slot] = asked.count if asked is not None and asked.whole else 0
+        asked = _cards_of(task)
+        self._cards[slot] = _whole_cards(task)
         self._percent[slot] = asked.cores if asked is not None and not asked.whole else 0
+
+    def exclude(self, task: Task) -> None:
+        """The task, if it is here, fits nowhere until `include_all`."""
+        if (slot := self._slots.get(task)) is not None:
+            self._cards[slot] = _TOO_MANY
+            self._excluded[task] = None
+
+    def include_all(self) -> None:
+        """Reverse all calls of `exclude`."""
+        for task in self._excluded:
+            self._cards[self._slots[task]] = _whole_cards(task)
+        self._excluded.clear()
 
     def drop(self, task: Task) -> None:
         slot = self._slots[task]
@@ -61,6 +76,7 @@ class Shapes:
             del self._slots[task]
             self._tasks[slot] = None
             self._cards[slot] = _TOO_MANY
+            self._excluded.pop(task, None)
             self._unused.append(slot)
 
     def within(self, free: Sequence[int], idle_cards: int, percent: int) -> "Within":
@@ -87,6 +103,16 @@ class Shapes:
             longer: Ints = np.zeros(wanted, dtype=np.int64)
             longer[:room] = getattr(self, name)
             setattr(self, name, longer)
+
+
+def _cards_of(task: Task) -> CardRequest | None:
+    """The requested cards where amounts say all."""
+    return task.cards if task.cards is not None and task.cards.devices is None else None
+
+
+def _whole_cards(task: Task) -> int:
+    asked = _cards_of(task)
+    return asked.count if asked is not None and asked.whole else 0
 
 
 @dataclass(frozen=True, slots=True)
