@@ -177,3 +177,18 @@ def test_waiting_jobs_are_ordered_by_priority_and_age(platform: Up, tmp_path: Pa
     assert rows[1]["decidedBy"].startswith(("age", "name"))
     assert done(platform, "prio", "second").startswith("default/second  position ")
     done(platform, "cancel", "--yes", "first", "second")
+
+
+def test_a_picture_has_cluster_queues_and_jobs(platform: Up, tmp_path: Path) -> None:
+    done(platform, "submit", gang(tmp_path, "drawn", pods=2, cards=8))
+    done(platform, "wait", "drawn", "--for", "running", "--timeout", "30s")
+    lines = until(
+        lambda: found if "cards 16/16 in use" in (found := done(platform, "top", "--once")) else "",
+        timeout_s=20,
+        what="its cards",
+    ).splitlines()
+    assert "nodes 2, 0 out of use" in lines[0]
+    assert any(line.startswith("default ") for line in lines)
+    assert any(line.startswith("default/drawn ") for line in lines)
+    assert "no form json" in done(platform, "top", "-o", "json", status=5)
+    done(platform, "cancel", "--yes", "drawn")

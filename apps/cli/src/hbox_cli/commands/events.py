@@ -12,6 +12,7 @@ from hbox_common.views.events import document_of, item_of
 from ..access import source_of
 from ..context import Context, platform_options
 from ..output import Column, Form, Output, put, yaml_text
+from ..times import utc
 
 
 @click.command("events")
@@ -36,7 +37,7 @@ def put_event(output: Output, event: Event) -> None:
     if not output.machine:
         item = item_of(event)
         if output.people:
-            put(f"{_time(item['at'])}  {item['about']:5}  {item['text']}")
+            put(f"{utc(item['at'])}  {item['about']:5}  {item['text']}")
         else:
             replace(output, headers=False).rows(item["about"], [item], COLUMNS)
         return
@@ -53,7 +54,3 @@ COLUMNS = (
     Column("NAME", lambda e: e["name"]),
     Column("TEXT", lambda e: e["text"]),
 )
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")

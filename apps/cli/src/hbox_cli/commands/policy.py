@@ -8,6 +8,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.yamltext import read_file
 
 from ..context import Context, command_options
+from ..exits import Exit
 from ..output import Column, put
 
 NAMES = ("least-waste", "binpack", "fgd")
@@ -85,3 +86,32 @@ def check(ctx: Context, path: Path) -> None:
     put(f"{path} is right: actions {', '.join(conf.actions)}; plugins {', '.join(plugins) or 'none'}")
     put(*(f"warning: {warning}" for warning in warnings))
     put(*(f"in the way of batches: {reason}" for reason in reasons))
+
+
+@command.command("diff")
+@click.argument("before")
+@click.argument("after")
+@command_options
+def diff(ctx: Context, before: str, after: str) -> int:
+    """Show how the policy AFTER differs from BEFORE: actions, plugins in their order, flags and arguments. Each is a file, or the name of a policy of HBox
+    (least-waste, binpack, fgd). Exit status 1 if they differ, as `diff`.
+
+    \b
+    hbox policy diff least-waste volcano-scheduler.conf
+    hbox policy diff old.conf new.conf -o json
+    """
+    from ..simulate.policydiff import conf_of, differences  # noqa: PLC0415  half a second that --help does not need
+
+    found = differences(conf_of(before), conf_of(after))
+    if ctx.output.people:
+        put(*(f"{one['name']}: {one['before'] or 'none'} -> {one['after'] or 'none'}" for one in found))
+        if not found:
+            put("no difference")
+    else:
+        columns = (
+            Column("WHAT", lambda r: r["name"]),
+            Column("BEFORE", lambda r: r["before"]),
+            Column("AFTER", lambda r: r["after"]),
+        )
+        ctx.output.rows("PolicyDifference", found, columns)
+    return int(Exit.FAILED if found else Exit.OK)

@@ -10,7 +10,7 @@ from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import quantity
 
 from ..access import source_of
-from ..context import Context, platform_options
+from ..context import Context, platform_options, watch_options
 from ..output import Column, duration, put
 from ..queues import (
     LEGEND,
@@ -75,7 +75,7 @@ for change in (create, set_, open_, close, drain):
 
 
 @command.command("ls")
-@platform_options
+@watch_options
 def ls(ctx: Context) -> None:
     """List queues with their amounts and use, in cards; -o wide adds cores and memory. A `!` after the state: `hbox queue show` lists the faults."""
     ctx.output.rows("Queue", source_of(ctx).queues(), COLUMNS)
@@ -83,7 +83,7 @@ def ls(ctx: Context) -> None:
 
 @command.command("tree")
 @click.option("--resource", default=VENDORS.default.cards, show_default=True, help="Resource that the bars show.")
-@platform_options
+@watch_options
 def tree(ctx: Context, resource: str) -> None:
     """Show queues below their parents, with a bar per queue and per card model that it names."""
     items = source_of(ctx).queues()

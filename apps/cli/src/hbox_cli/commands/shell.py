@@ -114,7 +114,7 @@ def _help(arguments: tuple[str, ...]) -> str:
     from ..__main__ import cli  # noqa: PLC0415
 
     found: click.Command = cli
-    context = click.Context(cli, info_name="hbox")
+    context = click.Context(cli, info_name="hbox", **cli.context_settings)
     for word in arguments:
         below = found.get_command(context, word) if isinstance(found, click.Group) else None
         if below is None:
@@ -139,7 +139,7 @@ def man(ctx: Context, arguments: tuple[str, ...]) -> None:
     plain_only(ctx, "a manual")
     print(_help(arguments))
     group: click.Command = cli
-    context = click.Context(cli, info_name="hbox")
+    context = click.Context(cli, info_name="hbox", **cli.context_settings)
     for word in arguments:
         assert isinstance(group, click.Group)
         below = group.get_command(context, word)

@@ -1,7 +1,6 @@
 """`hbox when JOB`."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ from hbox_common.reasons import duration
 from ..access import source_of
 from ..context import Context, platform_options
 from ..output import put
+from ..times import utc_minutes
 
 WITHHELD = (
     "no estimate: the ends of running jobs are unknown (hbox.io/walltime sets them), or too few of the recent estimates were right; "
@@ -49,11 +49,7 @@ def command(ctx: Context, job: str) -> None:
         put("  " + WITHHELD.format(name=item["name"]))
     else:
         p50, p90 = start["p50Seconds"], start["p90Seconds"]
-        put(f"  starts {_clock(explanation['at'] + p50)} to {_clock(explanation['at'] + p90)}")
+        put(f"  starts {utc_minutes(explanation['at'] + p50)} to {utc_minutes(explanation['at'] + p90)}")
         put(f"  in {duration(p50)} (median) to {duration(p90)} (90th percentile), by {start['method']}")
         if start["driver"]:
             put(f"  depends on: {start['driver']}")
-
-
-def _clock(at: float) -> str:
-    return datetime.fromtimestamp(at).astimezone().isoformat(sep=" ", timespec="minutes")
