@@ -9,19 +9,25 @@ from .errors import Json, bad_request, cause, forbidden
 from .podspec import check_scheduling, complete_scheduling
 from .resources import (
     CRDS,
+    DEPLOYMENTS,
     EVENTS,
+    JOBS,
     NAMESPACES,
     PDBS,
     PODS,
     PRIORITY_CLASSES,
+    REPLICA_SETS,
     RUNTIME_CLASSES,
+    STATEFUL_SETS,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
+    WORKLOADS,
     ResourceType,
 )
 from .schema import shape_custom
 from .validation import check_pod, check_pod_update, check_quantities
+from .workloadspec import check_workload, check_workload_update, complete_workload
 
 _TOLERATED_FOR_S = 300
 _DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -61,6 +67,9 @@ def admit_create(cluster: Cluster, resource: ResourceType, obj: Json) -> list[Js
             obj.setdefault("volumeBindingMode", "Immediate")
         case CRDS.storage:
             return _admit_crd(obj)
+        case DEPLOYMENTS.storage | REPLICA_SETS.storage | STATEFUL_SETS.storage | JOBS.storage:
+            complete_workload(resource, obj)
+            return check_workload(resource, obj)
     return admit_any(resource, obj)
 
 
@@ -73,6 +82,9 @@ def admit_update(resource: ResourceType, old: Json, new: Json) -> list[Json]:
         return check_pod_update(old, new)
     if resource.storage == PRIORITY_CLASSES.storage and old.get("value") != new.get("value"):
         return [cause("value", "Forbidden: may not be changed in an update.", "FieldValueForbidden")]
+    if resource in WORKLOADS:
+        complete_workload(resource, new)
+        return check_workload(resource, new) + check_workload_update(resource, old, new)
     return admit_any(resource, new)
 
 

@@ -1,4 +1,5 @@
-"""The controllers that a cluster is expected to have: garbage collection by owner, namespace termination, CRD establishment, disruption budgets.
+"""The controllers that a cluster is expected to have: garbage collection by owner, namespace termination, CRD establishment, disruption budgets,
+workloads.
 
 One work queue of distinct items, filled by the store's listener, drained by one task a little at a time so that deleting a namespace of ten
 thousand pods does not hold up requests.
@@ -15,9 +16,10 @@ from typing import TypeAlias
 from .cluster import Cluster
 from .errors import ApiError, Json
 from .pods import is_ready
-from .resources import CRDS, NAMESPACES, PDBS, PODS, custom_types
+from .resources import CRDS, NAMESPACES, PDBS, PODS, ResourceType, custom_types
 from .selectors import field_values, selector_object_test
 from .store import Event, EventType, Version
+from .workloads import RECONCILERS, World
 from .writes import Deletion, Target, change, delete
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,7 @@ class Work(StrEnum):
     NAMESPACE = "namespace"
     CRD = "crd"
     BUDGETS = "budgets"
+    WORKLOAD = "workload"
 
 
 Item: TypeAlias = tuple[Work, str, str]
@@ -57,6 +60,11 @@ class Controllers:
         """Owners in foreground deletion that wait for their last dependent to go: what to do then."""
         self._budgeted: set[str] = set()
         """Namespaces that have had a disruption budget."""
+        self.runs_workloads = True
+        """False: Deployments and the like have no controllers, as for tests that play them."""
+        self._world = World(cluster, lambda uid: self._dependents.get(uid, ()), self._later)
+        self._workloads: dict[str, tuple[str, str]] = {}
+        """Collection and key of each workload, by uid."""
         cluster.store.listeners.append(self._note)
 
     def _note(self, storage: str, event: Event) -> None:
@@ -81,6 +89,30 @@ class Controllers:
             self._add((Work.BUDGETS, version.namespace, ""))
         elif storage == PODS.storage and version.namespace in self._budgeted:
             self._add((Work.BUDGETS, version.namespace, ""))
+        self._note_workload(storage, event)
+
+    def _note_workload(self, storage: str, event: Event) -> None:
+        version = event.version
+        if storage in RECONCILERS:
+            if event.type is EventType.DELETED:
+                self._workloads.pop(version.uid, None)
+                self._world.ended.pop(version.uid, None)
+            else:
+                self._workloads[version.uid] = (storage, version.key)
+                self._add((Work.WORKLOAD, storage, version.key))
+        for owner in version.owners:
+            if owner in self._workloads:
+                self._add((Work.WORKLOAD, *self._workloads[owner]))
+
+    def _later(self, seconds: float, resource: ResourceType, key: str) -> None:
+        """Reconcile a workload in so many seconds of the cluster's clock."""
+        asyncio.get_running_loop().call_later(seconds, self._add, (Work.WORKLOAD, resource.storage, key))
+
+    def _reconcile(self, storage: str, key: str) -> bool:
+        version = self._cluster.store.get(storage, key) if storage in self._cluster.store.collections() else None
+        if version is None or not self.runs_workloads:
+            return True
+        return RECONCILERS[storage](self._world, version)
 
     def _index(self, storage: str, event: Event) -> None:
         place = (storage, event.version.key)
@@ -126,6 +158,8 @@ class Controllers:
                 return self._terminate_namespace(first)
             case Work.BUDGETS:
                 return self._count_budgets(first)
+            case Work.WORKLOAD:
+                return self._reconcile(first, second)
             case Work.CRD:
                 await self._serve_crd(first)
                 return True

@@ -259,6 +259,7 @@ DEPLOYMENTS = _workload("apps", "deployments", "Deployment", "deploy")
 REPLICA_SETS = _workload("apps", "replicasets", "ReplicaSet", "rs")
 STATEFUL_SETS = _workload("apps", "statefulsets", "StatefulSet", "sts")
 JOBS = _workload("batch", "jobs", "Job", scale=False)
+WORKLOADS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS)
 CONTROLLER_REVISIONS = ResourceType(group="apps", version="v1", plural="controllerrevisions", kind="ControllerRevision")
 BUILT_IN = (
     PODS,

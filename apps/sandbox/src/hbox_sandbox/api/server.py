@@ -212,7 +212,8 @@ class ApiServer:
 
     def _control(self, method: str, path: str, params: Mapping[str, str], body: bytes) -> web.Response:
         """The sandbox's own switches: faults (GET, PUT), compact (POST: forget the history that watches and tokens reach back to),
-        sever (POST: break the open watches of clients whose User-Agent begins with ?client=; a fault plan takes new ones alone)."""
+        sever (POST: break the open watches of clients whose User-Agent begins with ?client=; a fault plan takes new ones alone), workloads (POST:
+        ?controllers=off or on, for tests that play the controllers of Deployments and the like)."""
         if path == "/_sandbox/faults":
             if method == "PUT":
                 self.faults.load(body, revision=self.cluster.store.revision)
@@ -221,6 +222,9 @@ class ApiServer:
             return web.Response(body=self.faults.report(), content_type="application/json")
         if path == "/_sandbox/compact" and method == "POST":
             self.cluster.store.compact()
+            return web.Response(status=204)
+        if path == "/_sandbox/workloads" and method == "POST":
+            self._controllers.runs_workloads = params.get("controllers") != "off"
             return web.Response(status=204)
         if path == "/_sandbox/sever" and method == "POST":
             for request in list(self._watching.values()):
