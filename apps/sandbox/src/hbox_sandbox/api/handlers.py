@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import yaml
 
 from .cluster import Cluster
 from .errors import ApiError, Json, bad_request, method_not_allowed, not_found, success, unknown_path, unsupported_media_type
+from .fieldvalidation import FieldValidation
 from .pods import bind, deletion_from, evict
 from .printers import SCALE
 from .reads import list_pieces, query_from, read_body, select
@@ -54,10 +55,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer with its JSON body in one or more pieces."""
+    """An answer with its JSON body in one or more pieces, and warnings for the client."""
 
     code: int
     pieces: list[bytes] | Iterator[bytes]
+    warnings: Sequence[str] = ()
 
 
 def route(cluster: Cluster, method: str, path: str, params: Mapping[str, str]) -> Call:
@@ -122,6 +124,8 @@ def perform(
         return Answer(201, [msgspec.json.encode(answer)])
     if target.subresource == "scale":
         return _scale(cluster, call, params, content_type=content_type, body=body, agent=agent, table=table)
+    applies = call.verb == "patch" and content_type == _PATCHES[3]
+    options = _options(params, "" if applies else agent)
     match call.verb:
         case "get":
             version = cluster.find(target.resource, target.namespace, target.name)
@@ -143,12 +147,12 @@ def perform(
             media = content_type or "application/json"
             if media not in _PATCHES:
                 raise unsupported_media_type(media, _PATCHES)
-            written = patch(cluster, target, media, parse(body, media), _options(params, agent if media != _PATCHES[3] else ""))
+            written = patch(cluster, target, media, parse(body, media), options)
         case "update":
-            written = update(cluster, target, parse(body, content_type), _options(params, agent))
+            written = update(cluster, target, parse(body, content_type), options)
         case _:
-            written = _create(cluster, target, parse(body, content_type), _options(params, agent))
-    return _answer(target.resource, written)
+            written = _create(cluster, target, parse(body, content_type), options)
+    return _answer(target.resource, written, options.warnings)
 
 
 def _scale(
@@ -181,10 +185,10 @@ def _create(cluster: Cluster, target: Target, obj: Any, options: Options) -> Wri
     return create(cluster, target, obj, options)
 
 
-def _answer(resource: ResourceType, written: Written) -> Answer:
+def _answer(resource: ResourceType, written: Written, warnings: Sequence[str] = ()) -> Answer:
     if written.version is None:
-        return Answer(written.code, [msgspec.json.encode(written.body)])
-    return Answer(written.code, [read_body(resource, written.version)])
+        return Answer(written.code, [msgspec.json.encode(written.body)], warnings)
+    return Answer(written.code, [read_body(resource, written.version)], warnings)
 
 
 def _options(params: Mapping[str, str], agent: str) -> Options:
@@ -197,7 +201,7 @@ def _options(params: Mapping[str, str], agent: str) -> Options:
         dry_run=params.get("dryRun") == "All",
         manager=manager,
         force=params.get("force") in ("true", "1"),
-        strict=validation == "Strict",
+        validation=FieldValidation(validation),
     )
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from .definitions import resolve
 from .errors import Json, cause
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -39,28 +40,36 @@ def _missing(value: Json, schema: Json, prefix: str) -> list[Json]:
     return [cause(prefix + name, "Required value", "FieldValueRequired") for name in absent]
 
 
-def unknown_fields(obj: Json, schema: Json | None) -> list[str]:
-    """The paths of fields that the schema does not have, in the order in which they stand."""
-    return [path for _, _, path in _unknown(obj, schema, "", root=True)] if schema is not None else []
+def unknown_in(obj: Json, schema: Json | None, *, custom: bool, path: str = "") -> Iterator[tuple[Json, str, str]]:
+    """Each field that the schema does not have, in the order in which they stand: what holds it, its name, its path. `custom`: the schema is that of a custom
+    resource: objects without properties have no fields, and the metadata is not part of it."""
+    if schema is None:
+        return iter(())
+    return iter(list(_unknown(obj, schema, path, root=custom and not path, is_open=not custom)))
 
 
-def _unknown(value: Any, schema: Json, path: str, *, root: bool = False) -> Iterator[tuple[Json, str, str]]:
-    """Each unknown field: what holds it, its name, its path."""
+def _unknown(
+    value: Any, schema: Json, path: str, *, root: bool = False, is_open: bool = False
+) -> Iterator[tuple[Json, str, str]]:
     if isinstance(value, list):
+        items = resolve(schema).get("items") or {}
         for at, item in enumerate(value):
-            yield from _unknown(item, schema.get("items") or {}, f"{path}[{at}]")
+            yield from _unknown(item, items, f"{path}[{at}]", is_open=is_open)
         return
+    schema = resolve(schema)
     if not isinstance(value, dict) or schema.get("x-kubernetes-embedded-resource"):
         return
     properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")
+    if is_open and not properties and extra is None:
+        return
     for name, inner in value.items():
         where = f"{path}.{name}" if path else name
         if root and name in _ROOT:
             continue
         if name in properties:
-            yield from _unknown(inner, properties[name], where)
+            yield from _unknown(inner, properties[name], where, is_open=is_open)
         elif isinstance(extra, dict):
-            yield from _unknown(inner, extra, where)
+            yield from _unknown(inner, extra, where, is_open=is_open)
         elif not extra and not schema.get("x-kubernetes-preserve-unknown-fields"):
             yield value, name, where
 

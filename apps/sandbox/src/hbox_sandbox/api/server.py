@@ -178,15 +178,18 @@ class ApiServer:
 
     async def _reply(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
         if isinstance(answer.pieces, list):
-            return web.Response(status=answer.code, body=answer.pieces[0], content_type="application/json")
-        response = web.StreamResponse(status=answer.code, headers={"Content-Type": "application/json"})
-        response.enable_chunked_encoding()
-        await response.prepare(request)
+            response = web.Response(status=answer.code, body=answer.pieces[0], content_type="application/json")
+            for text in answer.warnings:
+                response.headers.add("Warning", '299 - "' + text.replace("\\", "\\\\").replace('"', '\\"') + '"')
+            return response
+        stream = web.StreamResponse(status=answer.code, headers={"Content-Type": "application/json"})
+        stream.enable_chunked_encoding()
+        await stream.prepare(request)
         for piece in answer.pieces:
             async with asyncio.timeout(WRITE_TIMEOUT_S):
-                await response.write(piece)
+                await stream.write(piece)
             await asyncio.sleep(0)
-        return response
+        return stream
 
     async def _before(self, request: web.BaseRequest, fault: Rule) -> None:
         if fault.latency_s:
@@ -225,7 +228,7 @@ class ApiServer:
             return web.Response(status=204)
         if path == "/_sandbox/workloads" and method == "POST":
             self._controllers.runs_workloads = params.get("controllers") != "off"
-            return web.Response(status=204)
+            return web.Response(body=b"{}", content_type="application/json")
         if path == "/_sandbox/sever" and method == "POST":
             for request in list(self._watching.values()):
                 if _agent(request).startswith(params.get("client", "")):

@@ -27,9 +27,9 @@ from .errors import (
     success,
     unsupported_media_type,
 )
+from .fieldvalidation import FieldValidation, check_applied, check_fields
 from .patch import json_patch, merge_patch, strategic_patch
 from .resources import NAMESPACES, PODS, ResourceType
-from .schema import unknown_fields
 from .store import Version, copied
 from .validation import check_metadata, require_strings
 
@@ -51,12 +51,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a write is meant. `manager`: the field manager; `force`: of an apply; `strict`: refuse fields that a custom resource's schema does not have."""
+    """How a write is meant. `manager`: the field manager; `force`: of an apply; `warnings`: what the client is to be told."""
 
     dry_run: bool = False
     manager: str = "unknown"
     force: bool = False
-    strict: bool = False
+    validation: FieldValidation = FieldValidation.UNSET
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class Written:
 def create(cluster: Cluster, target: Target, obj: Json, options: Options) -> Written:
     resource = target.resource
     meta = _checked_body(target, obj)
+    options.warnings.extend(check_fields(resource, obj, options.validation))
     if resource.to_stored is not None:
         obj = resource.to_stored(obj)
     if meta.get("resourceVersion"):
@@ -99,7 +101,6 @@ def create(cluster: Cluster, target: Target, obj: Json, options: Options) -> Wri
     meta["creationTimestamp"] = cluster.now()
     if resource.has_generation:
         meta["generation"] = 1
-    _strictly(resource, obj, options)
     _refuse(resource, meta.get("name", ""), check_metadata(resource, meta))
     _refuse(resource, meta["name"], admit_create(cluster, resource, obj))
     key = f"{target.namespace}/{meta['name']}" if resource.namespaced else meta["name"]
@@ -121,6 +122,7 @@ def update(cluster: Cluster, target: Target, obj: Json, options: Options) -> Wri
         meta.pop("resourceVersion", None)
         return create(cluster, target, obj, options)
     current = cluster.find(resource, target.namespace, target.name)
+    options.warnings.extend(check_fields(resource, obj, options.validation))
     if resource.to_stored is not None:
         obj = resource.to_stored(obj)
     if not meta.get("resourceVersion") and resource.needs_version_to_update:
@@ -152,7 +154,7 @@ def patch(cluster: Cluster, target: Target, content_type: str, body: Any, option
     if meta.get("uid", current.uid) != current.uid:
         text = f'Invalid value: "{meta["uid"]}": field is immutable'
         raise invalid(target.resource.kind, target.resource.group, target.name, [cause("metadata.uid", text)])
-    _strictly(target.resource, new, options, patched=True)
+    options.warnings.extend(check_fields(target.resource, new, options.validation, patch=body))
     if target.resource.to_stored is not None:
         new = target.resource.to_stored(new)
     return Written(200, commit(cluster, target, current, new, options))
@@ -172,6 +174,7 @@ def _apply(cluster: Cluster, target: Target, body: Any, options: Options) -> Wri
     if meta.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
     _checked_body(target, applied)
+    check_applied(resource, applied, options.validation, f"{target.namespace}/{target.name}")
     if resource.has_status:
         kept = ("apiVersion", "kind", "metadata", "status") if target.subresource == "status" else None
         applied = {key: value for key, value in applied.items() if (key in kept if kept else key != "status")}
@@ -216,7 +219,6 @@ def commit(cluster: Cluster, target: Target, current: Version, new: Json, option
             meta["managedFields"] = applied_fields
     if new == old:
         return current
-    _strictly(resource, new, options)
     causes = check_metadata(resource, meta) + _check_finalizers(old_meta, meta)
     if target.subresource != "status" or resource.custom:
         causes += admit_update(resource, old, new)
@@ -423,15 +425,6 @@ def _content(resource: ResourceType, obj: Json) -> Json:
 
 def _viewed(resource: ResourceType, obj: Json) -> Json:
     return obj if resource.from_stored is None else resource.from_stored(obj)
-
-
-def _strictly(resource: ResourceType, obj: Json, options: Options, *, patched: bool = False) -> None:
-    if not options.strict or not (unknown := unknown_fields(obj, resource.schema)):
-        return
-    text = "strict decoding error: " + ", ".join(f'unknown field "{path}"' for path in unknown)
-    if patched:
-        raise invalid(resource.kind, resource.group, "", [cause("patch", f"Invalid value: {text}")])
-    raise bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {text}')
 
 
 def _shape(resource: ResourceType) -> Shape:
