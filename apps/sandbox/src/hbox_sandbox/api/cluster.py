@@ -31,7 +31,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         for resource in self.registry:
-            if resource.from_stored is None and "list" in resource.verbs:
+            if resource.from_stored is None and "create" in resource.verbs and "list" in resource.verbs:
                 self.store.open(resource.storage, field_values(resource))
         for name in ("default", "kube-node-lease", "kube-public", "kube-system"):
             self._seed(NAMESPACES, name, _namespace_body(name))

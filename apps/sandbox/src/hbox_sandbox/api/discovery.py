@@ -22,6 +22,11 @@ _SUBRESOURCES: dict[str, tuple[str, str, list[str]]] = {
     "eviction": ("Eviction", "policy/v1", ["create"]),
     "finalize": ("", "", ["update"]),
     "scale": ("Scale", "autoscaling/v1", ["get", "patch", "update"]),
+    "log": ("", "", ["get"]),
+    "exec": ("PodExecOptions", "v1", ["create", "get"]),
+    "attach": ("PodAttachOptions", "v1", ["create", "get"]),
+    "portforward": ("PodPortForwardOptions", "v1", ["create", "get"]),
+    "proxy": ("PodProxyOptions", "v1", ["create", "delete", "get", "patch", "update"]),
     "status": ("", "", ["get", "patch", "update"]),
 }
 

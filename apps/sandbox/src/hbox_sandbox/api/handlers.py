@@ -12,11 +12,14 @@ import yaml
 from .cluster import Cluster
 from .errors import ApiError, Json, bad_request, method_not_allowed, not_found, success, unknown_path, unsupported_media_type
 from .fieldvalidation import FieldValidation
+from .podlogs import CONNECTS, no_metrics, no_process
 from .pods import bind, deletion_from, evict
 from .printers import SCALE
+from .protobuf import MEDIA as PROTOBUF
+from .protobuf import decode_protobuf
 from .reads import list_pieces, query_from, read_body, select
-from .resources import NAMESPACES, PODS, REVIEWS, ResourceType
-from .reviews import ANONYMOUS, User, review
+from .resources import METRICS, NAMESPACES, PODS, REVIEWS, ResourceType
+from .reviews import ADMIN, User, review
 from .scale import scale_of, update_scale
 from .tables import TableForm
 from .writes import Deletion, Options, Target, Written, create, delete, patch, update
@@ -36,6 +39,8 @@ _SUBRESOURCE_VERBS = {
     "status": ("get", "update", "patch"),
     "finalize": ("update",),
     "scale": ("get", "update", "patch"),
+    "log": ("get",),
+    **dict.fromkeys(CONNECTS, ("get", "create", "update", "patch", "delete")),
 }
 
 
@@ -115,10 +120,15 @@ def perform(
     agent: str,
     stale_at: int | None = None,
     table: TableForm | None = None,
-    user: User = ANONYMOUS,
+    user: User = ADMIN,
 ) -> Answer:
     """Everything but watches. `table`: answer reads by a table; `user`: who asks."""
     target = call.target
+    if target.resource in METRICS:
+        raise no_metrics()
+    if target.subresource in CONNECTS:
+        cluster.find(target.resource, target.namespace, target.name)
+        raise no_process(CONNECTS[target.subresource])
     if target.resource in REVIEWS:
         answer = review(cluster, target.resource, target.namespace, parse(body, content_type), user)
         return Answer(201, [msgspec.json.encode(answer)])
@@ -235,15 +245,17 @@ def _delete_collection(cluster: Cluster, target: Target, params: Mapping[str, st
 
 
 def parse(body: bytes, content_type: str) -> Any:
-    """The decoded body; 400 where it cannot be read, 415 for protobuf and the like."""
+    """The decoded body; 400 where it cannot be read, 415 for other media types."""
     media = content_type or "application/json"
+    if media == PROTOBUF:
+        return decode_protobuf(body)
     if media in _YAML and not body.lstrip().startswith((b"{", b"[")):
         try:
             return yaml.safe_load(body)
         except yaml.YAMLError as error:
             raise bad_request(f"error decoding YAML: {' '.join(str(error).split())}") from error
     if not (media.endswith("json") or media in _YAML):
-        raise unsupported_media_type(media, ("application/json", "application/yaml"))
+        raise unsupported_media_type(media, ("application/json", "application/yaml", PROTOBUF))
     try:
         return _decode(body)
     except msgspec.DecodeError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .definitions import OBJECT_META, PATCH, REFERENCE, SCALE, closure, name_of
 from .errors import Json
-from .resources import Registry, ResourceType
+from .resources import METRICS, Registry, ResourceType
 
 _PATCHES = (
     "application/json-patch+json",
@@ -28,6 +28,8 @@ def document(registry: Registry, place: str, version: str) -> Json | None:
     """The document of `place` ("apis/apps/v1"), or with "" the index of all; None where nothing is served. `version`: of the server."""
     by_place: dict[str, list[ResourceType]] = {}
     for resource in registry:
+        if resource in METRICS:
+            continue
         by_place.setdefault(f"apis/{resource.api_version}" if resource.group else f"api/{resource.version}", []).append(
             resource
         )

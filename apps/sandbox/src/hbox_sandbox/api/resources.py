@@ -95,7 +95,7 @@ PODS = ResourceType(
     kind="Pod",
     short_names=("po",),
     categories=("all",),
-    subresources=("status", "binding", "eviction"),
+    subresources=("status", "binding", "eviction", "log", "exec", "attach", "portforward", "proxy"),
     has_generation=True,
     has_status=True,
     returns_deleted=True,
@@ -308,6 +308,13 @@ def _review(group: str, kind: str, *, namespaced: bool = False) -> ResourceType:
     )
 
 
+#: What `kubectl top` asks for: there are no measurements.
+METRICS = tuple(
+    ResourceType(
+        group="metrics.k8s.io", version="v1beta1", plural=plural, kind=kind, namespaced=namespaced, verbs=("get", "list")
+    )
+    for plural, kind, namespaced in (("nodes", "NodeMetrics", False), ("pods", "PodMetrics", True))
+)
 #: Kinds whose objects are answered and not stored.
 REVIEWS = (
     _review("authentication.k8s.io", "TokenReview"),
@@ -324,7 +331,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._types: dict[tuple[str, str, str], ResourceType] = {}
-        for resource in (*BUILT_IN, *REVIEWS):
+        for resource in (*BUILT_IN, *REVIEWS, *METRICS):
             self.add(resource)
 
     def __iter__(self) -> Iterator[ResourceType]:

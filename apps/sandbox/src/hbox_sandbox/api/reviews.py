@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from multidict import MultiMapping
+
 from .cluster import Cluster
 from .errors import Json, bad_request
 from .resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, ResourceType
@@ -27,10 +29,17 @@ class User:
 
 
 ANONYMOUS = User("system:anonymous", frozenset({"system:unauthenticated"}))
+#: Who sends no token: kubectl sends none to a server without TLS.
+ADMIN = User("admin", frozenset({MASTERS, AUTHENTICATED}))
 
 
-def user_of(authorization: str) -> User:
-    """The user of an Authorization header."""
+def user_of(headers: MultiMapping[str]) -> User:
+    """The user of a request, by its token, or whom it impersonates."""
+    if name := headers.get("Impersonate-User"):
+        return User(name, frozenset({*headers.getall("Impersonate-Group", ()), AUTHENTICATED}))
+    authorization = headers.get("Authorization", "")
+    if not authorization:
+        return ADMIN
     status = _token(authorization.removeprefix("Bearer ").strip())
     if not status["authenticated"]:
         return ANONYMOUS

@@ -25,6 +25,7 @@ from .discovery import discover
 from .errors import ApiError, bad_request, method_not_allowed, unknown_path
 from .faults import Faults, Rule, refusal
 from .handlers import Answer, Call, perform, route, too_large_body
+from .podlogs import serve_log
 from .reviews import MASTERS, TOKEN, user_of
 from .store import Store
 from .streams import WRITE_TIMEOUT_S, serve_watch
@@ -116,6 +117,8 @@ class ApiServer:
                 await self._before(request, fault)
             if call.verb == "watch":
                 return await self._watch(request, call, params, fault)
+            if call.target.subresource == "log":
+                return await serve_log(self.cluster, request, call.target, params)
             stale_at = self.faults.stale_at if fault is not None and fault.stale else None
             answer = self._perform(request, call, params, body, stale_at)
             if fault is not None:
@@ -173,7 +176,7 @@ class ApiServer:
             agent=_agent(request),
             stale_at=stale_at,
             table=table_form(request.headers.get("Accept", ""), params),
-            user=user_of(request.headers.get("Authorization", "")),
+            user=user_of(request.headers),
         )
 
     async def _reply(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
