@@ -6,6 +6,9 @@ from .definitions import OBJECT_META, PATCH, REFERENCE, SCALE, closure, name_of
 from .errors import Json
 from .resources import METRICS, Registry, ResourceType
 
+OPENAPI_V2, PROTOBUF_V2 = "/openapi/v2", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+#: OpenAPI v2 without definitions (`swagger: "2.0"`): kubectl reads it for kinds that v3 does not have, a List among them, and validates none of them.
+EMPTY_V2 = b"\x0a\x032.0"
 _PATCHES = (
     "application/json-patch+json",
     "application/merge-patch+json",

@@ -25,6 +25,7 @@ from .discovery import discover
 from .errors import ApiError, bad_request, method_not_allowed, unknown_path
 from .faults import Faults, Rule, refusal
 from .handlers import Answer, Call, perform, route, too_large_body
+from .openapi import EMPTY_V2, OPENAPI_V2, PROTOBUF_V2
 from .podlogs import serve_log
 from .reviews import MASTERS, TOKEN, user_of
 from .store import Store
@@ -213,6 +214,8 @@ class ApiServer:
     def _well_known(self, path: str) -> web.Response | None:
         if path in _HEALTH:
             return web.Response(text="ok")
+        if path == OPENAPI_V2:
+            return web.Response(body=EMPTY_V2, headers={"Content-Type": PROTOBUF_V2})
         document = discover(self.cluster.registry, path.rstrip("/"))
         return None if document is None else web.Response(body=msgspec.json.encode(document), content_type="application/json")
 
