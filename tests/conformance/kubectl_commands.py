@@ -81,19 +81,21 @@ def ask(program: Path, kubeconfig: Path, texts: Sequence[str]) -> Iterator[Answe
             "DEFINITIONS": _definitions(Path(cache)),
         }
         for text in texts:
-            words = [
+            arguments = [
                 word.replace("FILE", str(MANIFESTS)).replace("DEFINITIONS", env["DEFINITIONS"]) for word in shlex.split(text)
             ]
-            if words[0] == "&":
-                yield _watched([*start, *words[1:]], env, text)
+            if arguments[0] == "&":
+                yield _watched([*start, *arguments[1:]], env, text)
                 continue
-            done = subprocess.run([*start, *words], env=env, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-            pick = _last if words[0] in ("apply", "api-versions") or words[:2] == ["rollout", "status"] else _first
+            done = subprocess.run(
+                [*start, *arguments], env=env, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            )
+            pick = _last if arguments[0] in ("apply", "api-versions") or arguments[:2] == ["rollout", "status"] else _first
             yield Answer(done.returncode, pick(done.stdout) or pick(done.stderr), text)
 
 
-def _watched(words: Sequence[str], env: dict[str, str], text: str) -> Answer:
-    process = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def _watched(arguments: Sequence[str], env: dict[str, str], text: str) -> Answer:
+    process = subprocess.Popen(arguments, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(_WATCHED_S)
     process.terminate()
     out, error = process.communicate(timeout=_TIMEOUT_S)

@@ -1,5 +1,5 @@
-"""`pods/log` and the subresources that need a kubelet. Emulated containers run no process: their log tells what the kubelet would have started, and how
-it ended."""
+"""`pods/log` and the subresources that need a kubelet. Emulated containers run no process: their log has a line for the
+start and for the end of the container."""
 
 from __future__ import annotations
 

@@ -29,12 +29,12 @@ class User:
 
 
 ANONYMOUS = User("system:anonymous", frozenset({"system:unauthenticated"}))
-#: Who sends no token: kubectl sends none to a server without TLS.
+#: The user of requests without a token: kubectl sends none to a server without TLS.
 ADMIN = User("admin", frozenset({MASTERS, AUTHENTICATED}))
 
 
 def user_of(headers: MultiMapping[str]) -> User:
-    """The user of a request, by its token, or whom it impersonates."""
+    """The user of a request: of its token, or the impersonated one."""
     if name := headers.get("Impersonate-User"):
         return User(name, frozenset({*headers.getall("Impersonate-Group", ()), AUTHENTICATED}))
     authorization = headers.get("Authorization", "")

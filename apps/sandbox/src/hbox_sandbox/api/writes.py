@@ -51,7 +51,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a write is meant. `manager`: the field manager; `force`: of an apply; `warnings`: what the client is to be told."""
+    """How a write is meant. `manager`: the field manager; `force`: of an apply; `warnings`: for the client."""
 
     dry_run: bool = False
     manager: str = "unknown"

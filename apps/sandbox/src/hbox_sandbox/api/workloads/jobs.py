@@ -74,7 +74,7 @@ def _expire(world: World, version: Version, job: Json) -> None:
 
 
 def _outcome(world: World, job: Json, status: Json, counts: Counter[str]) -> tuple[str, str, str] | None:
-    """Kind, reason and text of the condition that ends the Job; None while it goes on."""
+    """Kind, reason and text of the condition that ends the Job; None while it runs."""
     spec = job["spec"]
     completions = spec.get("completions")
     if completions is not None and counts["Succeeded"] >= completions:
