@@ -89,10 +89,11 @@ LARGE = 32
 
 @dataclass(slots=True)
 class _Spent:
-    """Placements and failures that count against the limits of one cycle."""
+    """What counts against the limits of one cycle: placements, failures, and jobs of sessions."""
 
     placed: int = 0
     failures: int = 0
+    examined: int = 0
 
 
 class Scheduler(LedgerView):
@@ -604,6 +605,9 @@ class Scheduler(LedgerView):
             if spent.placed >= self.limits.placements or spent.failures >= most:
                 out.more = self._queue.waits
                 return False
+            if spent.examined >= self.limits.cycle_jobs and self._precedes(ahead_of):
+                out.more = True
+                return False
             attempt = self._placer.place(
                 self._preemptor.nominations,
                 self.limits.placements - spent.placed,
@@ -616,12 +620,18 @@ class Scheduler(LedgerView):
             out.plans += attempt.plans
             spent.placed += attempt.placements
             spent.failures += attempt.failures
+            spent.examined += attempt.examined
             for plan in attempt.plans:
                 self._flights.open(plan, now)
                 self._placer.planned(plan)
                 self._preemptor.placed(plan)
             self._conclude(attempt, now)
         return False
+
+    def _precedes(self, order: Order | None) -> bool:
+        """Whether an active job precedes this order; None: whether any job is active."""
+        first = self._queue.first_active()
+        return first is not None and (order is None or first < order)
 
     def _conclude(self, attempt: Attempt, now: float) -> None:
         for entry in (*attempt.proposed, *attempt.settled):

@@ -20,6 +20,8 @@ class Limits:
     session_every_s: float = 0.2  #: least time between two sessions of one step
     session_max_s: float = 2.0  #: most time between two, while they find nothing
     session_jobs: int = 512  #: maximum jobs of a session; fewer after a session that did not serve most of its jobs
+    #: jobs that the sessions of a cycle examine, after which the next cycle continues: each costs some 50 us even if its queue gets no turn
+    cycle_jobs: int = 1024
     session_failures: int = 64  #: failed jobs after which a session ends; the next cycle continues
     shuffle_max_s: float = 15.0  #: most time between two sessions of `shuffle`, while they find nothing
     successor_s: float = 60.0  #: maximum wait for the successor of an evicted pod

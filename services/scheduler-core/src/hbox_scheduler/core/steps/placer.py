@@ -60,6 +60,7 @@ class Attempt:
     failed: list[tuple[Entry, JobVerdict]] = field(default_factory=list)
     blocked: list[Entry] = field(default_factory=list)  #: of these, not tried for a reason that passes
     failures: int = 0  #: the failed ones, by what they cost
+    examined: int = 0  #: jobs of the session, also those that it did not come to
 
     @property
     def placements(self) -> int:
@@ -203,7 +204,7 @@ class Placer:
             for entry in taken:
                 self._queue.give_back(entry)
             taken, outside = self._queue.take(self._most_jobs, ahead_of=ahead_of)
-        attempt = Attempt()
+        attempt = Attempt(examined=len(taken))
         self._refusals.clear()
         blocked: list[tuple[Entry, str]] = []
         entries = [entry for entry in taken if self._is_tried(attempt, entry, blocked)]
