@@ -118,7 +118,8 @@ async def test_placed_jobs_are_read_again_until_job_controller_has_computed_all(
             await until(lambda: "waits-0" in peers.claims, "a pending job is planned before all are computed")
 
             def unknown() -> int:
-                return service.scheduler.reports.defragmentation(wall_s()).unknown_pods
+                reports = service.scheduler.reports
+                return reports.defragmentation(reports.preview_moves()).unknown_pods
 
             assert unknown() == 1
             peers.computed = True

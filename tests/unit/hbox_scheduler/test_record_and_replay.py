@@ -87,8 +87,10 @@ def test_who_asks_what_would_be_moved_changes_no_decision(tmp_path: Path) -> Non
         for moment in (10.0, 20.0):
             simulation.now = moment
             simulation.run()
-            found = simulation.scheduler.reports.defragmentation(1_700_000_000.0 + moment)
-            assert [len(one.found.moves) for one in found.proposals] == [2]
+            preview = simulation.scheduler.reports.preview_moves()
+            while preview.advance(1_700_000_000.0 + moment):
+                pass
+            assert [len(one.found.moves) for one in preview.proposals] == [2]
         simulation.submit([job("small", cards=2), job("larger", cards=6)])
         simulation.now = 30.0
         simulation.run()

@@ -1,6 +1,6 @@
 """What may be asked of scheduler-core, in JSON: endpoints of the micro service `hbox-scheduler-core`. Names stay; fields may be added."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
@@ -118,7 +118,7 @@ class Api:
     def __init__(
         self,
         decisions: Callable[[JobId], list[Decision]],
-        defragmentation: Callable[[], DefragmentationAnswer],
+        defragmentation: Callable[[], Awaitable[DefragmentationAnswer]],
         cards: Callable[[JobId], Sequence[tuple[Sequence[str], CardReasons]]],
         *,
         explain: Callable[[ExplainRequest], ExplainAnswer],
@@ -147,7 +147,7 @@ class Api:
         ]
 
     async def defragmentation(self, request: DefragmentationRequest) -> DefragmentationAnswer:  # noqa: ARG002  it has no parameters
-        return self._defragmentation()
+        return await self._defragmentation()
 
     async def explain(self, request: ExplainRequest) -> ExplainAnswer:
         return self._explain(request)

@@ -183,6 +183,7 @@ class SchedulerService:
         self._planned = False  #: whether there was a cycle
         self._measured: tuple[float, int] = (float("-inf"), -1)  #: when fragmentation was, and at which change of nodes
         self._previewed: tuple[float, DefragmentationAnswer] | None = None
+        self._previewing = asyncio.Lock()
         self._wake = asyncio.Event()
         self._memory = LongLived()
         self._guard = Guard(lambda: self.scheduler.columns.states)
@@ -216,12 +217,22 @@ class SchedulerService:
             if self._recorder is not None:
                 self._recorder.close()
 
-    def _defragmentation(self) -> DefragmentationAnswer:
-        """Computed at most once in PREVIEW_S, however often it is requested: it takes the time of a cycle."""
-        now = monotonic_s()
-        if self._previewed is None or now - self._previewed[0] >= PREVIEW_S:
-            self._previewed = now, answer_of(self.scheduler.reports.defragmentation(wall_s()))
-        return self._previewed[1]
+    async def _defragmentation(self) -> DefragmentationAnswer:
+        """Computed at most once in PREVIEW_S, however often it is requested, and job by job: cycles run in between."""
+        async with self._previewing:
+            if self._previewed is None or monotonic_s() - self._previewed[0] >= PREVIEW_S:
+                reports, more = self.scheduler.reports, True
+                with self._guard():
+                    preview = reports.preview_moves()
+                while more:
+                    await asyncio.sleep(0)
+                    with self._guard(CYCLE_S):
+                        more = preview.advance(wall_s())
+                await asyncio.sleep(0)
+                with self._guard():
+                    answer = answer_of(reports.defragmentation(preview))
+                self._previewed = monotonic_s(), answer
+            return self._previewed[1]
 
     def _oldest_s(self, state: JobState) -> float:
         """Asked when metrics are read."""
@@ -317,7 +328,7 @@ class SchedulerService:
                 await asyncio.sleep(0)  # the collector has a turn of its own
             # After a start all claims have to be counted: in slices, between which messages are received.
             with self._guard():
-                while self.scheduler.advance():  # noqa: ASYNC110  # each call does a part of the work
+                while self.scheduler.advance():  # noqa: ASYNC110  each call does a part of the work
                     await asyncio.sleep(0)
             if self._feeds.booking:  # meanwhile claims are read again, and are known in part
                 wake_at = None

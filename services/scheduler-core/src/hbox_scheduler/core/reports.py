@@ -1,7 +1,9 @@
 """What a scheduler reports about its state: for metrics, the API, the CLI and tests. No report changes a decision."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from operator import attrgetter
 
 from hbox_common.model import (
@@ -55,6 +57,28 @@ class Defragmentation:
     unknown_pods: int  #: running pods with unknown requests (placed before this process started): never moved
 
 
+class MovesPreview:
+    """A preview of moves, one job a call of `advance`, so that other work is done in between.
+
+    Between two calls pods may start and end, and jobs may come and go. The moves for a job are those of its own call, as if no other job waited, so that they
+    do not depend on what other calls found. A job that no longer waits when its turn comes has none. An earlier job with equal requests in the same queue
+    stands for later ones.
+    """
+
+    def __init__(self, waiting: Sequence[JobId], find: Callable[[JobId, float, set[object]], Proposal | None]) -> None:
+        """`find`: the moves for one job at a time in seconds since the epoch, unless it equals one for which the set has a key."""
+        self._left = deque(waiting)
+        self._find = find
+        self._known: set[object] = set()
+        self.proposals: list[Proposal] = []
+
+    def advance(self, wall: float) -> bool:
+        """Search moves for the next job. `wall`: seconds since the epoch. Returns whether jobs are left."""
+        if self._left and (found := self._find(self._left.popleft(), wall, self._known)) is not None:
+            self.proposals.append(found)
+        return bool(self._left)
+
+
 class Reports:
     """Reports of one scheduler, computed on request."""
 
@@ -90,22 +114,30 @@ class Reports:
         """Fragmentation of the idle cards at present."""
         return fragmentation(self._columns, self._sessions.mix())
 
-    def defragmentation(self, wall: float) -> Defragmentation:
-        """Preview the moves that would make room for each pending job on its own, and their gain. Changes no state. `wall`: seconds since the epoch."""
-        measured, mode = self.fragmentation(), self._runner.moves_mode
+    def preview_moves(self) -> MovesPreview:
+        """The moves that would make room for each of the first pending jobs on its own, to be searched job by job. Changes no state."""
+        first = [] if self._ledger.frozen else nsmallest(PREVIEWED, self._movers(), key=attrgetter("order"))
+        return MovesPreview([entry.job.id for entry in first], self._moves_for)
+
+    def defragmentation(self, preview: MovesPreview) -> Defragmentation:
+        """Fragmentation at present, with what the preview found."""
         unknown = sum(
             1 for booking in self._bookings.all().values() if booking.claim and booking.queue and booking.task is None
         )
-        if self._ledger.frozen:
-            return Defragmentation(mode, measured, (), 0, unknown)
-        waiting = sorted(
-            (entry for entry in self._queue.entries.values() if entry.state in (JobState.UNSCHEDULABLE, JobState.ACTIVE)),
-            key=attrgetter("order"),
-        )
-        looked_at = waiting[:PREVIEWED]
-        found = self._runner.preview_moves(looked_at, self._queues.all(), self._preemptor.nominations, wall)
-        proposals = tuple(Proposal(entry.job, moves) for entry, moves in found)
-        return Defragmentation(mode, measured, proposals, len(waiting) - len(looked_at), unknown)
+        waiting = 0 if self._ledger.frozen else sum(1 for _ in self._movers())
+        left_out = max(0, waiting - PREVIEWED)
+        return Defragmentation(self._runner.moves_mode, self.fragmentation(), tuple(preview.proposals), left_out, unknown)
+
+    def _movers(self) -> Iterator[Entry]:
+        """Jobs for which pods may move."""
+        return (entry for entry in self._queue.entries.values() if entry.state in (JobState.UNSCHEDULABLE, JobState.ACTIVE))
+
+    def _moves_for(self, job: JobId, wall: float, known: set[object]) -> Proposal | None:
+        entry = self._queue.entries.get(job)
+        if entry is None or self._ledger.frozen or entry.state not in (JobState.UNSCHEDULABLE, JobState.ACTIVE):
+            return None
+        found = self._runner.preview_moves(entry, self._queues.all(), self._preemptor.nominations, wall, known)
+        return None if found is None else Proposal(entry.job, found)
 
     def card_reasons(self, job: JobId) -> list[tuple[list[str], CardReasons]]:
         """Why the cards of all nodes do not fit the job's pods, with the pods' names, one item per shape. Takes as long as a session."""

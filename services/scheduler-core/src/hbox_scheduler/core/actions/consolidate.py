@@ -71,21 +71,23 @@ def rule_of(arguments: Given) -> Rule:
     return rule
 
 
-def run(session: "Session") -> None:
-    """Serve the queues in turns. Raises InvalidRequest if an argument is invalid."""
+def run(session: "Session", *, failed: set[object] | None = None) -> None:
+    """Serve the queues in turns. `failed`: keys of gangs of earlier sessions for which no moves are made; equal ones are skipped, and those of this session
+    are added. Raises InvalidRequest if an argument is invalid."""
     rule = rule_of(Given(f"action {ACTION}", session.arguments(ACTION)))
     turns = ServiceOrder(session, preemptors(session))
     if rule.mode is Mode.OFF or not rule.most or turns.next_queue() is None:
         return
-    Consolidation(session, rule).run(turns)
+    Consolidation(session, rule, set() if failed is None else failed).run(turns)
 
 
 class Consolidation:
     """One search for moves. Records the moves that it finds in `Outcome.moves`, executed or not."""
 
-    def __init__(self, session: "Session", rule: Rule) -> None:
+    def __init__(self, session: "Session", rule: Rule, failed: set[object]) -> None:
         self._session = session
         self._rule = rule
+        self._failed = failed
         self._moved = 0  #: pods moved by this search
         self._evictable: EvictablePods | None = None
         self._free_of: dict[int, int] = {}
@@ -99,8 +101,9 @@ class Consolidation:
                 continue
             if self._evictable is None or requests is None:
                 self._evictable = self._rated(EvictablePods(self._session))
-                requests = PreemptionRequests(self._session, self._evictable, reason="Moved", moves=most)
-            eligible = may_move(gang.priority, self._evictable.priority)
+                requests = PreemptionRequests(self._session, self._evictable, reason="Moved", moves=most, failed=self._failed)
+                movable = self._evictable.movable()
+            eligible = may_move(gang.priority, self._evictable.priority) & movable
             eligible[self._evictable.positions(gang)] = False
             if not any(member.task.cards for member in members):
                 eligible &= ~self._evictable.where_task(lambda task: task.cards is not None)

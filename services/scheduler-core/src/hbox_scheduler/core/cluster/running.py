@@ -250,6 +250,7 @@ def _as_running(gang: Gang) -> tuple[RunningJob, list[RunningPod]]:
             member.slices,
             member.status in EVICTABLE,
             member.preemptable and gang.preemptable,
+            member.movable,
             member.protected_until,
             member.started_at,
             member.pool,

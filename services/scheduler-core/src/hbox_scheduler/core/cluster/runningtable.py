@@ -46,6 +46,7 @@ class RunningPod:
     slices: tuple[CardSlice, ...]
     claimed: bool  #: whether the ledger has claimed its placement; a proposed placement cannot be evicted
     preemptable: bool
+    movable: bool  #: as `Member.movable`
     protected_until: float  #: seconds since the epoch; 0 = not protected
     started_at: float | None  #: seconds since the epoch, as `Member.started_at`; None = unknown
     pool: str = ""
@@ -124,6 +125,7 @@ class RunningTable:
         self.protected_until: Floats = np.zeros(_SLOTS)  #: seconds since the epoch; 0 = not protected
         self.claimed: Bools = np.zeros(_SLOTS, dtype=np.bool_)  #: bound or running, not only proposed
         self.preemptable: Bools = np.zeros(_SLOTS, dtype=np.bool_)  #: of the pod
+        self.movable: Bools = np.zeros(_SLOTS, dtype=np.bool_)  #: as `Member.movable`
         self.offline: Bools = np.zeros(_SLOTS, dtype=np.bool_)  #: whether the job is offline work (`Gang.offline`)
         self.lone: Bools = np.zeros(_SLOTS, dtype=np.bool_)  #: the only pod of a plain job: the slot has all that orders need
         self.checkpointed: Bools = np.zeros(_SLOTS, dtype=np.bool_)  #: has one of `CHECKPOINT_ANNOTATIONS`
@@ -253,6 +255,7 @@ class RunningTable:
         self.protected_until[slot] = pod.protected_until
         self.claimed[slot] = pod.claimed
         self.preemptable[slot] = pod.preemptable
+        self.movable[slot] = pod.movable
         self.offline[slot] = offline
         self.lone[slot] = lone
         self.checkpointed[slot] = bool(pod.annotations) and any(key in pod.annotations for key in CHECKPOINT_ANNOTATIONS)

@@ -25,7 +25,7 @@ def capacity_when_empty(columns: Columns, task: Task) -> Ints:
     kept.follow(columns.described.end)
     if kept.last is not None and kept.last[0] is task:
         return kept.last[1]
-    found = _capacity(columns.emptied(), task)
+    found = base_capacity(columns.emptied(), task)
     if not by_zones(columns, task):
         kept.last = task, found
     return found
@@ -50,10 +50,11 @@ def by_zones(columns: Columns, task: Task) -> bool:
 
 def capacity_when_vacant(columns: Columns, task: Task) -> Ints:
     """As `capacity_when_empty`, with the cards that are sound now."""
-    return _capacity(columns.vacant(), task)
+    return base_capacity(columns.vacant(), task)
 
 
-def _capacity(columns: Columns, task: Task) -> Ints:
+def base_capacity(columns: Columns, task: Task) -> Ints:
+    """`[N]`: the number of such pods for which each node has room by these limits; 0 for rows without a node."""
     rows = slice(0, columns.size)
     least = np.where(columns.alive[rows], NO_LIMIT, 0)
     for fit in FITS:

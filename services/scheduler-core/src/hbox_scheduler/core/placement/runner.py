@@ -13,7 +13,7 @@ from hbox_common.model.consolidation import Mode
 from hbox_common.model.explanation import Outcome
 from hbox_common.model.rights import may_preempt
 
-from ..actions import revoke
+from ..actions import consolidate, revoke
 from ..actions.consolidate import ACTION as CONSOLIDATE
 from ..actions.consolidate import rule_of
 from ..actions.registry import run_action
@@ -187,21 +187,18 @@ class SessionRunner:
         return self._rule.mode if self._moves else Mode.OFF
 
     def preview_moves(
-        self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid], wall: float
-    ) -> list[tuple[Entry, FoundMoves]]:
-        """For each of these jobs the moves that would make room for it, whatever the policy does with them, each as if it were the only one. Nothing is changed
-        by it. `wall`: seconds since the epoch."""
-        for entry in entries:
-            entry.update_pending(self._bookings)
-        entries = [entry for entry in entries if entry.pending and not entry.problem()]
-        if not entries:
-            return []
+        self, entry: Entry, queues: QueueTree, leaving: Iterable[PodUid], wall: float, failed: set[object]
+    ) -> FoundMoves | None:
+        """The moves that would make room for the job, whatever the policy does with them, as if no other job waited; None: there are none, or it equals a job
+        of an earlier call with the same set `failed`. Nothing is changed by it. `wall`: seconds since the epoch."""
+        entry.update_pending(self._bookings)
+        if not entry.pending or entry.problem():
+            return None
         before, self._facts.now = self._facts.now, wall
         try:
-            with self._sessions.open(self._previewing, entries, queues, leaving, trial=True) as (session, preemptors):
-                run_action(CONSOLIDATE, session)
-                found = session.outcome.moves
-                return [(entry, found[gang.id]) for gang, entry in preemptors.items() if gang.id in found]
+            with self._sessions.open(self._previewing, [entry], queues, leaving, trial=True) as (session, preemptors):
+                consolidate.run(session, failed=failed)
+                return next((found for gang in preemptors if (found := session.outcome.moves.get(gang.id)) is not None), None)
         finally:
             self._facts.now = before
 

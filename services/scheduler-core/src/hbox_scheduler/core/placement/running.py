@@ -175,6 +175,7 @@ class RunningJobs:
                     booking.slices,
                     held is not None,
                     held is not None and held.preemptable,
+                    self._movable(booking),
                     held.protected_until if held is not None else 0.0,
                     _started(held, neighbour),
                     booking.pool,
@@ -259,7 +260,7 @@ class RunningJobs:
             created_at=claim.created_at if claim is not None else 0.0,
             priority=booking.priority,
             status=Status.ALLOCATED if claim is None else Status.RUNNING,
-            movable=_movable(booking.task) and booking.pool != OFFLINE and booking.job not in self._bookings.in_domains,
+            movable=self._movable(booking),
             row=self._columns.row_of[booking.node],
             slices=booking.slices,
             models=self._models_of(booking),
@@ -274,6 +275,10 @@ class RunningJobs:
             budgets=neighbour.budgets if neighbour is not None else (),
             leaving=neighbour is not None and neighbour.leaving,
         )
+
+    def _movable(self, booking: Booking) -> bool:
+        """Whether the pod may be placed on another node: its requests are known, and nothing binds it to its nodes."""
+        return _movable(booking.task) and booking.pool != OFFLINE and booking.job not in self._bookings.in_domains
 
     def _models_of(self, booking: Booking) -> Asked:
         """Cards by model, by column: equal ones are one object."""

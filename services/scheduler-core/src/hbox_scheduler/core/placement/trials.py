@@ -77,9 +77,9 @@ class Trials:
         if self._runner.moves_mode is Mode.ON or job.min_member - job.bound > MOST_MOVING:
             return
         entry = self._queue.tried(job)
-        for _, found in self._runner.preview_moves([entry], self._queues.all(), self._leaving(), self._facts.now):
-            if found.terms.pays:
-                yield Change(ChangeKind.MOVES, Owner.OPERATOR, {"count": found.terms.pods_moved}, "hbox defrag -o wide")
+        found = self._runner.preview_moves(entry, self._queues.all(), self._leaving(), self._facts.now, set())
+        if found is not None and found.terms.pays:
+            yield Change(ChangeKind.MOVES, Owner.OPERATOR, {"count": found.terms.pods_moved}, "hbox defrag -o wide")
 
     def attempt(self, trial: Trial) -> Attempt:
         with self._different(trial):

@@ -10,7 +10,7 @@ gang becomes an object when the search considers one of its members as a victim,
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -172,6 +172,13 @@ class EvictablePods:
         """`[n, C]`: requested amounts of these members, by these resource columns."""
         return self._amounts[self._task[positions][:, None], columns[None, :]]
 
+    def by_task(self, positions: Ints) -> Iterator[tuple[Task, Ints, Ints]]:
+        """Each task of these members: the task, its requested amounts `[R]`, and those of the positions that have it."""
+        codes = self._task[positions]
+        of_code = {code: task for task, code in self._tasks.items()}
+        for code in np.unique(codes).tolist():
+            yield of_code.get(code) or self._table.task_of(code), self._amounts[code], positions[codes == code]
+
     def where_task(self, condition: Callable[[Task], bool]) -> Bools:
         """`[V]`: whether the condition holds for the task of the member."""
         holds = np.zeros(len(self._amounts), dtype=np.bool_)
@@ -179,6 +186,11 @@ class EvictablePods:
         for code, task in (*known.items(), *((code, task) for task, code in self._tasks.items())):
             holds[code] = condition(task)
         return np.asarray(holds[self._task])
+
+    def movable(self) -> Bools:
+        """`[V]`: `Member.movable`."""
+        mine = [self._member[position].movable for position in range(self._slots, self.size)]
+        return np.append(self._table.movable[: self._slots], np.array(mine, dtype=np.bool_))
 
     def best_effort(self) -> Bools:
         """`[V]`: whether the member requests nothing that is counted (`Member.best_effort`)."""

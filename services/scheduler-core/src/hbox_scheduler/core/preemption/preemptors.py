@@ -82,15 +82,22 @@ class PreemptionRequests:
     """One action's requests on the same evictable pods. A gang equal to a failed one is skipped, because no request of the action frees resources for it."""
 
     def __init__(
-        self, session: "Session", evictable: EvictablePods, *, reason: str, moves: int | None = None, resolve: bool = True
+        self,
+        session: "Session",
+        evictable: EvictablePods,
+        *,
+        reason: str,
+        moves: int | None = None,
+        resolve: bool = True,
+        failed: set[object] | None = None,
     ) -> None:
-        """moves, resolve: as in `Search`."""
+        """moves, resolve: as in `Search`; failed: keys of gangs that failed earlier, in another session."""
         self._session = session
         self._evictable = evictable
         self._reason = reason
         self._moves = moves
         self._resolve = resolve
-        self._failed: set[object] = set()
+        self._failed: set[object] = set() if failed is None else failed
 
     def serve(
         self,
@@ -209,7 +216,7 @@ class PreemptionRequests:
 
     def _key(self, gang: Gang, members: Iterable[Member]) -> object:
         kinds = Counter(
-            (id(m.task), m.constraints, m.preemptable, tuple(sorted(m.labels.items())) if m.constraints.anti_affinity else ())
+            (m.task, m.constraints, m.preemptable, tuple(sorted(m.labels.items())) if m.constraints.anti_affinity else ())
             for m in members
         )
         need = gang.min_member - gang.ready - gang.waiting

@@ -9,6 +9,9 @@ The search then tries a node in the statement: the plugins must agree to each vi
 filter. The search releases victims that turn out to be unnecessary, and reverts a failed attempt.
 
 A victim is evicted alone if its gang keeps its minimum, else together with the rest of its gang.
+
+If the victims must move (`moves`), most nodes are excluded before any of them is tried: those from which, by the free amounts of all other nodes, too few
+victims can move. A node is tried by its victims one by one, which costs as much as rating all nodes; so the search gives up after `MAX_FAILED_MOVES` nodes.
 """
 
 from collections import deque
@@ -26,6 +29,7 @@ from ..cluster import Amount
 from ..cluster.arrays import Bools, Ints
 from ..cluster.entities import EVICTABLE, Gang, Member, QueueInfo
 from ..explain.labels import Label
+from ..framework.basefits import base_capacity
 from ..framework.models import Variant
 from ..framework.placing import Placing
 from ..framework.statement import OperationKind, Statement
@@ -54,6 +58,12 @@ ROOM = frozenset({Label.PROPORTION_KEPT})
 #: Consecutive failed nodes after which the search checks whether a queue has any legal victim.
 _PATIENCE = 8
 
+#: Consecutive failed nodes after which a search for moves gives up.
+MAX_FAILED_MOVES = 32
+
+#: Different requests of victims up to which nodes are excluded by the places for them elsewhere; each costs as much as one placement.
+_MOST_TASKS = 64
+
 #: Minimum number of candidates of the first step, and growth factor of each further step; a step adds whole queues in the order of eviction.
 _AT_ONCE, _GROWTH = 64, 3
 
@@ -79,6 +89,7 @@ class MemberClass:
     ratings: list[Rating] | None = None  #: heap of candidate nodes; None = not computed
     current: dict[int, Rating] = field(default_factory=dict)  #: row -> its rating
     tried: set[int] = field(default_factory=set)  #: rows that failed
+    leavable: Bools | None = None  #: `[N]` nodes from which enough victims can move, if these must; None = not computed
     failed: bool = False
 
 
@@ -181,12 +192,19 @@ class Search:
         while (row := self._next(member, kind)) is not None:
             if self._try(member, kind, row):
                 self._failures = 0
+                if self._moves is not None:  # places that were free are taken, and others became free
+                    for other in self._kinds.values():
+                        other.ratings = other.leavable = None
                 self._rate_again(self._touched)
                 return True
             kind.current.pop(row, None)
             kind.tried.add(row)
             self._failures += 1
-            if self._failures == _PATIENCE:
+            if self._moves is not None:
+                if self._failures == MAX_FAILED_MOVES:
+                    self._failures = 0
+                    break
+            elif self._failures == _PATIENCE:
                 self._ask_queues(member)
                 kind.ratings = None
                 kind.tried.clear()
@@ -388,6 +406,8 @@ class Search:
         return True
 
     def _rate_all(self, kind: MemberClass) -> None:
+        if self._moves is not None:
+            kind.leavable = self._leavable(kind)
         rated = self._rate(kind, 0, len(self._candidates))
         kind.ratings = [rating for rating in rated if rating[-1] not in kind.tried]
         kind.current = {rating[-1]: rating for rating in kind.ratings}
@@ -413,7 +433,10 @@ class Search:
         """Ratings of rows on which the candidates free enough, computed from the members `first` to `end` (exclusive), which must cover whole rows."""
         evictable = self._evictable
         candidates, rows = self._candidates[first:end], self._rows[first:end]
-        at = np.flatnonzero(self._eligible[candidates] & (kind.allowed | kind.resolvable)[rows])
+        usable = kind.allowed | kind.resolvable
+        if kind.leavable is not None:
+            usable &= kind.leavable
+        at = np.flatnonzero(self._eligible[candidates] & usable[rows])
         if not len(at):
             return []
         candidates, rows = candidates[at], rows[at]
@@ -451,6 +474,23 @@ class Search:
                 strict=True,
             )
         )
+
+    def _leavable(self, kind: MemberClass) -> Bools:
+        """`[N]`: nodes from which victims with the missing amounts can move. A necessary condition: each victim has a place on another node if it has that
+        node to itself, by amounts and cards alone. A victim that stays on its node frees nothing there."""
+        columns, evictable = self._session.columns, self._evictable
+        rows = slice(0, columns.size)
+        tasks = list(islice(evictable.by_task(np.flatnonzero(self._eligible)), _MOST_TASKS + 1))
+        if len(tasks) > _MOST_TASKS:
+            return np.ones(columns.size, dtype=np.bool_)
+        lacking = self._lacking(kind, rows)
+        future = columns.future()
+        freed = np.zeros_like(lacking)
+        for task, amounts, positions in tasks:
+            capacity = base_capacity(future, task)
+            there = np.bincount(evictable.rows[positions], minlength=columns.size)
+            freed += np.minimum(there, capacity.sum() - capacity) * amounts[kind.columns][:, None]
+        return np.asarray((freed >= lacking).all(axis=0))
 
     def _next(self, member: Member, kind: MemberClass) -> int | None:
         """The next row to try. Its victims are of the rated queues; every other row needs a victim of a later queue."""
