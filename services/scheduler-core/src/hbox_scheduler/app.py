@@ -327,9 +327,8 @@ class SchedulerService:
                 calm = True
                 await asyncio.sleep(0)  # the collector has a turn of its own
             # After a start all claims have to be counted: in slices, between which messages are received.
-            with self._guard():
-                while self.scheduler.advance():  # noqa: ASYNC110  each call does a part of the work
-                    await asyncio.sleep(0)
+            while self._advance():  # noqa: ASYNC110  each call does a part of the work
+                await asyncio.sleep(0)
             if self._feeds.booking:  # meanwhile claims are read again, and are known in part
                 wake_at = None
                 continue
@@ -356,6 +355,11 @@ class SchedulerService:
             for _ in range(TURNS):
                 await asyncio.sleep(0)
             await asyncio.sleep(max(0.0, started + self._pause_s(out, took_s) - monotonic_s()))
+
+    def _advance(self) -> bool:
+        """Count some of the claims that changed. The guard does not cover other tasks, which have guards of their own."""
+        with self._guard():
+            return self.scheduler.advance()
 
     def _pause_s(self, out: Proposals, took_s: float) -> float:
         """Between the starts of two cycles. An empty cycle delays no decision; several plans in one cycle indicate that more are coming."""
