@@ -45,6 +45,7 @@ ASKED_FOR = (
     "why",
     "history",
     "core",
+    "bulk",
     "names",
     "startup",
 )  #: take minutes, and the first programs that are not everywhere
