@@ -1,9 +1,9 @@
-"""The longest turns of scheduler-core's core while much changes at once.
+"""The longest turns of scheduler-core's core during changes of many nodes, claims or jobs.
 
 Run it as `python -m tests.bench bulk`. `HBOX_BENCH_SIZE=0.1` uses a tenth of everything, and `HBOX_BENCH_BULK=cordon,preview` runs only these parts.
 
-The cluster of `core` with no free card and 40,000 jobs that wait beside those that run, by HBox's policy. There is no broker: each part calls the core as the
-service does, on an event loop, and a turn is one iteration of that loop. A part is divided into steps, of which the longest turn is printed.
+The cluster of `core` without a free card and with 40,000 pending jobs, under HBox's policy. There is no broker: each part calls the core as the service does,
+on an event loop, and a turn is one iteration of that loop. Each part consists of steps; the bench prints the longest turn of each step.
 """
 
 import asyncio

@@ -60,9 +60,9 @@ class Defragmentation:
 class MovesPreview:
     """A preview of moves, one job a call of `advance`, so that other work is done in between.
 
-    Between two calls pods may start and end, and jobs may come and go. The moves for a job are those of its own call, as if no other job waited, so that they
-    do not depend on what other calls found. A job that no longer waits when its turn comes has none. An earlier job with equal requests in the same queue
-    stands for later ones.
+    Between two calls pods may start and end, and jobs may arrive or be withdrawn. The moves for a job are computed on the state of its own call, as if no other
+    job waited; so they do not depend on the results of other calls. A job that no longer waits at its call has none. Of jobs with equal requests in one queue
+    only the first is searched.
     """
 
     def __init__(self, waiting: Sequence[JobId], find: Callable[[JobId, float, set[object]], Proposal | None]) -> None:
