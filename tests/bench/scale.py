@@ -145,12 +145,12 @@ def _audit(state: Path) -> str:
 
 
 @contextmanager
-def hbox(kubeconfig: Path, state: Path) -> Iterator[dict[str, int]]:
-    """Process ids of its services by name, once all are ready."""
+def hbox(kubeconfig: Path, state: Path, *, timeout_s: int = 300) -> Iterator[dict[str, int]]:
+    """Process ids of its services by name, once all are ready. `timeout_s`: until then."""
     errors = state.with_suffix(".err")
     with errors.open("wb") as err:
         up = subprocess.Popen(
-            [HBOX, "up", "--kubeconfig", kubeconfig, "--as-given", "--state", state, "--ready-timeout", "300"],
+            [HBOX, "up", "--kubeconfig", kubeconfig, "--as-given", "--state", state, "--ready-timeout", str(timeout_s)],
             stdout=subprocess.PIPE, stderr=err, text=True,
         )  # fmt: skip
     try:

@@ -36,7 +36,7 @@ from .scale import QUEUES as QUEUE_COUNT
 RESTARTED = [
     name for name in os.environ.get("HBOX_BENCH_RESTARTS", ",".join((*KILLED, "console"))).split(",") if name
 ]  # fmt: skip
-PATIENCE_S = 400.0
+PATIENCE_S = 900.0
 #: A service has finished its start when it uses less processor time than this share of a second, for so many seconds.
 IDLE, IDLE_S = 0.2, 3
 
@@ -159,7 +159,7 @@ def measure(kubeconfig: Path, state: Path) -> None:
     print(f"{RUNNING:,} running pods, {NODE_COUNT:,} nodes, {QUEUE_COUNT:,} queues")
     print(f"{'first start':20} {'ready, s':>9} {'processor, s':>14} {'until idle':>13} {'peak, MiB':>9}")
     began = time.monotonic()
-    with hbox(kubeconfig, state) as pids:
+    with hbox(kubeconfig, state, timeout_s=int(PATIENCE_S)) as pids:
         ready_s, ready_cpu_s = time.monotonic() - began, {name: cpu_s(pid) for name, pid in pids.items()}
         idle(list(pids.values()))
         every = [Started(ready_s, ready_cpu_s[name], cpu_s(pid), peak_mib(pid)) for name, pid in pids.items()]
