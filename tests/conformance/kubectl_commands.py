@@ -3,7 +3,7 @@
     python -m tests.conformance.kubectl_commands     # records them anew, by the programs of `make kube-assets`
 
 `kubectl_commands.txt` has a command a line: exit status, first line of what it prints, command. Random parts of names, ids and times are written as `*`.
-Commands run one after the other on one cluster; `&` in front of one starts it before the next and stops it a second later.
+Commands run one after the other on one cluster; `&` in front of one stops it after its first line.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Timer
 
 from hbox_cli.platform.assets import find_programs
 from hbox_common.errors import InvalidRequest
@@ -32,7 +32,6 @@ MANIFESTS = HERE / "kubectl_commands.yaml"
 #: kubectl of the newest version that the environment has.
 NEWEST = Path(sys.executable).with_name("kubectl")
 _TIMEOUT_S = 120
-_WATCHED_S = 2.0
 _IGNORED = ("Warning: version difference", "diff -u")
 _RANDOM = (
     (re.compile(r"/tmp/(LIVE|MERGED)-\d+/(\S+)\s.*"), r"\1 \2"),
@@ -95,11 +94,18 @@ def ask(program: Path, kubeconfig: Path, texts: Sequence[str]) -> Iterator[Answe
 
 
 def _watched(arguments: Sequence[str], env: dict[str, str], text: str) -> Answer:
-    process = subprocess.Popen(arguments, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(_WATCHED_S)
-    process.terminate()
-    out, error = process.communicate(timeout=_TIMEOUT_S)
-    return Answer(0, _first(out) or _first(error), text)
+    """Stop the command once it printed a line, or after the limit of time."""
+    process = subprocess.Popen(arguments, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    limit = Timer(_TIMEOUT_S, process.kill)
+    limit.start()
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+    finally:
+        limit.cancel()
+        process.terminate()
+        process.communicate()
+    return Answer(0, _first(line), text)
 
 
 def _first(text: str) -> str:
