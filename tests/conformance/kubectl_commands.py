@@ -32,6 +32,9 @@ MANIFESTS = HERE / "kubectl_commands.yaml"
 #: kubectl of the newest version that the environment has.
 NEWEST = Path(sys.executable).with_name("kubectl")
 _TIMEOUT_S = 120
+#: Commands of which the last line is compared, and those whose lines depend on time or on the writes of kubelets.
+_PROGRESS = ("apply", "api-versions", "rollout status")
+_UNSTABLE = ("wait --for=delete", "apply --dry-run")
 _IGNORED = ("Warning: version difference", "diff -u")
 _RANDOM = (
     (re.compile(r"/tmp/(LIVE|MERGED)-\d+/(\S+)\s.*"), r"\1 \2"),
@@ -89,8 +92,9 @@ def ask(program: Path, kubeconfig: Path, texts: Sequence[str]) -> Iterator[Answe
             done = subprocess.run(
                 [*start, *arguments], env=env, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
             )
-            pick = _last if arguments[0] in ("apply", "api-versions") or arguments[:2] == ["rollout", "status"] else _first
-            yield Answer(done.returncode, pick(done.stdout) or pick(done.stderr), text)
+            pick = _last if text.startswith(_PROGRESS) else _first
+            line = "" if text.startswith(_UNSTABLE) else pick(done.stdout) or pick(done.stderr)
+            yield Answer(done.returncode, line, text)
 
 
 def _watched(arguments: Sequence[str], env: dict[str, str], text: str) -> Answer:
