@@ -107,7 +107,7 @@ async def test_a_failed_pod_of_a_job_is_replaced_until_its_limit(
     assert (await raw.get(f"{path}/a"))[1]["status"]["failed"] == 2
 
 
-async def test_requests_that_need_a_process_say_what_can_serve_them(emulator: KubeApi, raw: Raw, pods: str) -> None:
+async def test_requests_that_need_a_process_are_not_implemented(emulator: KubeApi, raw: Raw, pods: str) -> None:
     await raw.made(pods, a_pod("a", nodeName="n1"))
     for path in (f"{pods}/a/exec", f"{pods}/a/attach", f"{pods}/a/portforward", "/apis/metrics.k8s.io/v1beta1/nodes"):
         status, body = await raw.get(path)
