@@ -17,7 +17,7 @@ def hbox(*arguments: str) -> subprocess.CompletedProcess[str]:
     return forked.run(*arguments, timeout_s=60, env=os.environ)
 
 
-def test_a_field_of_jobs_says_where_it_is_written() -> None:
+def test_a_field_of_jobs_is_explained_with_its_place() -> None:
     found = hbox("explain", "job.topology")
     assert "PodGroup spec.networkTopology" in found.stdout
     assert hbox("explain", "job.colour").returncode == 3
