@@ -19,7 +19,7 @@ from ..core.chain import GENESIS, Chain, Mark, Record
 from ..core.segments import Damaged, Header, Transfer, begins_after, digest_of, sealed_digest, unpack
 from . import segments
 from . import tables as t
-from .segments import record_of
+from .segments import record_of, transfer_of
 
 ROWS = 10_000
 
@@ -184,7 +184,7 @@ class _Replay:
     def moved(self) -> Transfers:
         """The sums of all transfers."""
         for r in _rows(self._connection, select(t.transfers).order_by(t.transfers.c.seq)):
-            transfer = Transfer(r.epoch, r.idx, r.at, r.queue, r.resource, r.debit, r.credit, r.amount)
+            transfer = transfer_of(r)
             if r.seq <= self._sums.last and (r.seq in self._transfers or self.skipped):
                 self._check(
                     transfer == self._transfers.get(r.seq, transfer), f"transfer {r.seq} is not the one that was sealed"

@@ -7,7 +7,9 @@ their numbers.
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from sqlalchemy import Connection, Row, delete, func, insert, select
@@ -19,6 +21,8 @@ from ..core import segments
 from ..core.chain import GENESIS, Record
 from ..core.segments import Header, Transfer
 from . import tables as t
+
+ROWS = 10_000  #: of transfers that are read at a time
 
 _ADDED = Prepared(insert(t.segments), columns=t.segments.columns.keys(), conflict="DO NOTHING")
 _FILLED = Prepared(insert(t.segment_contents), columns=t.segment_contents.columns.keys())
@@ -65,14 +69,10 @@ def draft(connection: Connection, *, before: float, most: int) -> Draft | None:
     if last_at >= before and not 0 < most < head - final:
         return None
     rows = connection.execute(select(t.audit).where(a.seq >= first, a.seq <= final).order_by(a.seq)).all()
-    moved = connection.execute(
-        select(t.transfers).where(m.seq >= first_transfer).order_by(m.seq).limit(segments.MOST_TRANSFERS + 1)
-    ).all()
-    transfers = []
-    for row in moved[:-1]:  # the last one stays
-        if row.at > last_at:
-            break
-        transfers.append(Transfer(row.epoch, row.idx, row.at, row.queue, row.resource, row.debit, row.credit, row.amount))
+    end = connection.execute(select(func.max(m.seq))).scalar() or 0
+    moved = select(t.transfers).where(m.seq >= first_transfer, m.seq < end).order_by(m.seq).limit(segments.MOST_TRANSFERS)
+    with closing(connection.execute(moved, execution_options={"yield_per": ROWS})) as found:
+        transfers = [transfer_of(row) for row in takewhile(lambda row: row.at <= last_at, found)]
     previous = bytes(sealed.head) if sealed is not None else GENESIS
     header = Header(
         number, first, final, first_transfer, first_transfer + len(transfers) - 1, previous.hex(), bytes(rows[-1].hash).hex()
@@ -83,6 +83,10 @@ def draft(connection: Connection, *, before: float, most: int) -> Draft | None:
 
 def record_of(row: Row[tuple[object, ...]]) -> Record:
     return Record(row.epoch, row.at, row.actor, row.subject, row.change, row.cause, row.entry)
+
+
+def transfer_of(row: Row[tuple[object, ...]]) -> Transfer:
+    return Transfer(row.epoch, row.idx, row.at, row.queue, row.resource, row.debit, row.credit, row.amount)
 
 
 def add(batch: Batch, made: Draft) -> None:
