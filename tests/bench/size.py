@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from time import perf_counter, time
+from time import clock_gettime, perf_counter, pthread_getcpuclockid, thread_time, time
 from urllib.request import Request, urlopen
 
 from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
@@ -192,21 +192,24 @@ class Blocks:
 
 
 class Hold:
-    """Measures how long the ledger's lock is held at a time, and how long its event loop does nothing else."""
+    """Measures how long the ledger's lock is held at a time, by the clock and in processor time of its two threads, and how long its event loop does nothing
+    else."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._holds_s: list[float] = []
-        self._since, self._blocks = 0.0, Blocks()
-        lock = ledger._lock
+        self._busy_s: list[float] = []
+        self._since, self._used, self._blocks = 0.0, 0.0, Blocks()
+        lock, writer = ledger._lock, pthread_getcpuclockid(ledger._store._thread.ident or 0)
         acquire, release = lock.acquire, lock.release
 
         async def timed_acquire() -> bool:
             done = await acquire()
-            self._since = perf_counter()
+            self._since, self._used = perf_counter(), thread_time() + clock_gettime(writer)
             return done
 
         def timed_release() -> None:
             self._holds_s.append(perf_counter() - self._since)
+            self._busy_s.append(thread_time() + clock_gettime(writer) - self._used)
             release()
 
         lock.acquire, lock.release = timed_acquire, timed_release  # type: ignore[assignment,method-assign]
@@ -222,7 +225,7 @@ class Hold:
         return (
             f"lock held for {held[-1]:.0f} ms at a time (limit {LONGEST_HOLD_MS:.0f}; p50 {held[len(held) // 2]:.0f}, p99 "
             f"{held[len(held) * 99 // 100]:.0f}, {sum(one > LONGEST_HOLD_MS for one in held)} of {len(held)} above it), "
-            f"loop blocked for {1000 * self._blocks.longest_s:.0f} ms"
+            f"{1000 * max(self._busy_s):.0f} ms of processor at most, {sum(self._busy_s):.1f} s in all; loop blocked for {1000 * self._blocks.longest_s:.0f} ms"
         )
 
 
