@@ -1,7 +1,8 @@
 """Bytes that a claim costs the ledger over its life (placed, running, ended): while its rows are in their tables, once they are sealed, and the longest commit
 during sealing.
 
-Run it as `python -m tests.bench history`; `HBOX_BENCH_SIZE=0.1` uses a tenth. Random ids as in a cluster; SQLite, whose pages are counted by table.
+Run it as `python -m tests.bench history`; `HBOX_BENCH_SIZE=0.5` uses half; fewer claims fill no segment.
+Random ids as in a cluster; SQLite, whose pages are counted by table.
 """
 
 import asyncio
@@ -122,6 +123,8 @@ async def measure(together: int, claims: int) -> None:
             stop.set()
             with suppress(asyncio.CancelledError):
                 await busy
+            if not count:
+                raise SystemExit(f"{claims} claims fill no segment of the history: set HBOX_BENCH_SIZE to 0.5 or more")
             sealed = await store.read(
                 lambda c: c.exec_driver_sql("SELECT sum(size), sum(last_record - first_record + 1) FROM segments").one()
             )
