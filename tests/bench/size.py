@@ -169,7 +169,7 @@ async def comparison() -> None:
                 await ledger.reconcile(facts, as_of=ledger.index)
                 took = perf_counter() - begin
                 hold.end()
-                print(f"ledger, {what}: {PODS:,} pods in {took:.2f} s; {hold.said()}")
+                print(f"ledger, {what}: {PODS:,} pods in {took:.2f} s; {hold.summary()}")
             relaying.cancel()
             await asyncio.wait([relaying])
 
@@ -219,7 +219,7 @@ class Hold:
         self._blocks.end()
         del self._lock.acquire, self._lock.release
 
-    def said(self) -> str:
+    def summary(self) -> str:
         """The longest hold, with the limit beside it."""
         held = sorted(1000 * hold_s for hold_s in self._holds_s)
         return (
