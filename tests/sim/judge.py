@@ -9,7 +9,7 @@ promise progress apply only to runs whose faults ended QUIET_S before.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -192,7 +192,7 @@ class Judge:
                 self._hold(seen)
         if seen.pod.holds and version.fields["status.phase"] in ("Succeeded", "Failed"):
             self._release(seen)
-            seen.pod = read_pod(version.load())
+            seen.pod = replace(seen.pod, holds=False)
 
     # --- sums
 

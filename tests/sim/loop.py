@@ -9,13 +9,13 @@ tasks in `asyncio.TaskGroup`, whose order depends on addresses in memory.
 """
 
 import asyncio
-import heapq
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, MutableSet
 from contextlib import contextmanager
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
@@ -50,12 +50,37 @@ class Process:
     skew_s: float = 0.0
     alive: bool = True
     paused: bool = False
-    held: list[asyncio.Handle] = field(default_factory=list)  #: callbacks that became ready while it was paused
+    held: "list[_Handle]" = field(default_factory=list)  #: callbacks that became ready while it was paused
     task: asyncio.Task[None] | None = None
 
 
 #: The service that runs now; None: the world outside of the services.
 PROCESS: ContextVar[Process | None] = ContextVar("sim-process", default=None)
+
+
+class _Handle:
+    """What of `asyncio.TimerHandle` is used: a third of its time."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_context", "_when")
+
+    def __init__(self, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None) -> None:
+        self._when, self._callback, self._args = when, callback, args
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback, self._args = _no_callback, ()
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def when(self) -> float:
+        return self._when
+
+
+def _no_callback() -> None:
+    """In place of a callback that was cancelled."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -66,26 +91,38 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.now = 0.0
         self.turns = 0
         self._clock_resolution = 1e-9
-        self._ready: deque[asyncio.Handle]
-        self._due: list[tuple[float, int, asyncio.TimerHandle]] = []  #: a heap; of equal times the first one made comes first
+        self._ready: deque[_Handle]
+        self._due: list[tuple[float, int, _Handle]] = []  #: a heap; of equal times the first one made comes first
         self._timers = 0
         self._looked_at = 0.0
 
     def time(self) -> float:
         return self.now
 
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> _Handle:
+        handle = _Handle(0.0, callback, args, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> _Handle:
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+    ) -> _Handle:
+        timer = _Handle(when, callback, args, context)
         self._timers += 1
-        heapq.heappush(self._due, (when, self._timers, timer))
+        heappush(self._due, (when, self._timers, timer))
         return timer
 
     def _run_once(self) -> None:
         due, ready = self._due, self._ready
         while due and due[0][2]._cancelled:
-            heapq.heappop(due)
+            heappop(due)
         if ready:
             self.now += TURN_S
         elif due:
@@ -94,7 +131,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             raise Standstill("no timer is left")
         now = self.now
         while due and due[0][0] <= now:
-            timer = heapq.heappop(due)[2]
+            timer = heappop(due)[2]
             if not timer._cancelled:
                 ready.append(timer)
         self.turns += 1
@@ -106,23 +143,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if handle._cancelled:
                 continue
-            process = handle._context.get(PROCESS)  # type: ignore[attr-defined]  # not in typeshed
+            process: Process | None = handle._context.get(PROCESS)
             if process is not None:
                 if not process.alive:
                     continue
                 if process.paused:
                     process.held.append(handle)
                     continue
-            handle._run()
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as e:
+                self.call_exception_handler({"message": f"Exception in callback {handle._callback}", "exception": e})
 
     def resume(self, process: Process) -> None:
         """Continue a paused process with everything that became ready meanwhile."""
         process.paused = False
         self._ready.extend(process.held)
         process.held.clear()
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """A cancelled timer is dropped when its time has come."""
 
     def _write_to_self(self) -> None:
         """There is no selector to wake."""
