@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import planted
+from . import planted, speed
 from .coverage import WANTED, missing
 from .disk import template
 from .faults import KINDS, STATEFUL, Fault, drawn, parse
@@ -42,6 +42,9 @@ def main() -> int:
     )
     parser.add_argument("--coverage", action="store_true", help="list refusals, claim states and effects that no seed reached")
     parser.add_argument("--whole", action="store_true", help="list broken promises without minimising their faults")
+    parser.add_argument(
+        "--speed", action="store_true", help="measure virtual seconds per second of processor; exit status 1: a bar is missed"
+    )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write each message, write and commit to FILE")
     parser.add_argument("--log", default="critical", metavar="LEVEL", help="log level of the services [critical]")
     arguments = parser.parse_args()
@@ -50,6 +53,8 @@ def main() -> int:
     logging.basicConfig(level=arguments.log.upper())
     for name in STATEFUL:
         template(name)
+    if arguments.speed:
+        return speed.main(arguments.seconds)
     if arguments.planted is not None:
         options = (
             "--wide",
