@@ -7,6 +7,7 @@ MiB, ten requests of 1G would not fit a node of 10G. Finer amounts are rounded, 
 import re
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from functools import lru_cache
 from typing import TypeAlias
 
 from hbox_common.errors import InvalidRequest
@@ -26,6 +27,9 @@ GIB = 2**30
 
 #: More than this counts as this: what every reader of JSON and every float holds exactly, far above any node, and far enough below int64 to be summed.
 MOST = 2**53
+
+#: Amounts whose units are kept: clusters use few, and a quantity takes 5 us to parse.
+_CACHED = 4096
 
 _SCALE: Mapping[str, Decimal] = {CPU: Decimal(1000)}
 _SUFFIX: Mapping[str, Decimal] = {
@@ -52,6 +56,11 @@ def parse_quantity(text: str | float) -> Decimal:
 
 def request_units(name: str, quantity: str | float) -> int:
     """What is asked for, in base units, rounded up. Raises InvalidRequest; negative amounts are refused."""
+    return _request_units(name, str(quantity))
+
+
+@lru_cache(_CACHED)
+def _request_units(name: str, quantity: str) -> int:
     value = parse_quantity(quantity) * _SCALE.get(name, Decimal(1))
     if value < 0:
         raise InvalidRequest(f"{name}: {quantity} is negative")
@@ -60,6 +69,11 @@ def request_units(name: str, quantity: str | float) -> int:
 
 def capacity_units(name: str, quantity: str | float) -> int:
     """What is there, in base units, rounded down. Raises InvalidRequest."""
+    return _capacity_units(name, str(quantity))
+
+
+@lru_cache(_CACHED)
+def _capacity_units(name: str, quantity: str) -> int:
     return min(MOST, int((parse_quantity(quantity) * _SCALE.get(name, Decimal(1))).to_integral_value(ROUND_FLOOR)))
 
 
