@@ -171,8 +171,8 @@ def is_bound(raw: Mapping[str, Any]) -> bool:
 def _given(notes: Mapping[str, str]) -> Iterator[CardId]:
     """Cards in the annotations of all vendors whose plugins read HAMi's format: `UUID,kind,MiB,cores:` for a card, `;` ends a container."""
     for vendor in VENDORS:
-        if isinstance(vendor, HamiVendor) and vendor.allocated_annotation:
-            for record in re.split("[:;]", notes.get(vendor.allocated_annotation, "")):
+        if isinstance(vendor, HamiVendor) and vendor.allocated_annotation in notes:
+            for record in re.split("[:;]", notes[vendor.allocated_annotation]):
                 uuid, comma, _ = record.partition(",")
                 if comma:
                     yield card_id(uuid.strip().partition("[")[0])
@@ -185,9 +185,11 @@ def _by_containers(spec: Mapping[str, Any]) -> bool:
 
 
 def _least_mib(spec: Mapping[str, Any]) -> int:
-    named = [(_asked(container), vendor) for container in spec.get("containers") or () for vendor in VENDORS if vendor.memory]
     return sum(
-        asked.get(vendor.memory, 0) * max(asked.get(vendor.cards, 0), 1) for asked, vendor in named if vendor.cards in asked
+        asked.get(vendor.memory, 0) * max(asked.get(vendor.cards, 0), 1)
+        for asked in map(_asked, spec.get("containers") or ())
+        for vendor in VENDORS
+        if vendor.memory and vendor.cards in asked
     )
 
 
