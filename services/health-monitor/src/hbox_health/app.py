@@ -76,6 +76,15 @@ def _store(settings: HealthSettings) -> AbstractAsyncContextManager[Store]:
     )
 
 
+def report_held_back(nodes: int) -> None:
+    """Publish the number of faulty nodes that the cordon limit keeps from being cordoned."""
+    metrics.HELD_BACK.set(nodes)
+    if nodes:
+        log.warning("%d unhealthy nodes are not cordoned, since too many are", nodes)
+    else:
+        log.info("the limit of cordons keeps no unhealthy node from being cordoned any more")
+
+
 class HealthMonitor:
     """One loop runs it all, and the core is only touched between awaits: it needs no lock."""
 
@@ -154,8 +163,7 @@ class HealthMonitor:
                 case Decide():
                     self._outbox.decided(effect, wall=wall)
                 case Breaker(held_back):
-                    metrics.HELD_BACK.set(held_back)
-                    log.warning("%d unhealthy nodes are not cordoned, since too many are", held_back)
+                    report_held_back(held_back)
 
     async def _on_messages(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
