@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.model import ClassQuota, Index, Job, JobId, Match, MatchOperator, Queue, QueueName
+from hbox_common.model import ClassQuota, Index, Job, JobId, Match, MatchOperator, PodUid, Queue, QueueName
+from hbox_common.model.devices.nvidia import NVIDIA
 from hbox_scheduler.core.explain.outcomes import NODES_OUT_OF_SERVICE
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.queueing.unschedulable import REVIEW_EVERY_S, REVIEW_S, REVIEWED
@@ -18,10 +19,11 @@ IN_USE = "CardsInUse"
 class Cluster(Simulation):
     """Nodes of 8 cards, all in use, with the code of each job's last verdict, and the jobs that sessions tried."""
 
-    def __init__(self) -> None:
-        queues = [Queue(QueueName("default")), *(Queue(QueueName(f"q{number}")) for number in range(QUEUES))]
+    def __init__(self, *more: Queue) -> None:
+        queues = [*more, Queue(QueueName("default")), *(Queue(QueueName(f"q{number}")) for number in range(QUEUES))]
         super().__init__(policy_of(PolicyName.LEAST_WASTE), queues=queues)
         self.codes: dict[JobId, str] = {}
+        self.messages: dict[JobId, str] = {}
         self.describe()
         self.submit([job(f"runs-{number}", cards=8) for number in range(NODES)])
         assert len(self.run()) == NODES
@@ -38,6 +40,7 @@ class Cluster(Simulation):
         while True:
             out = self.step()
             self.codes.update((verdict.job, verdict.code) for verdict in out.verdicts)
+            self.messages.update((verdict.job, verdict.message) for verdict in out.verdicts)
             if out.more:
                 continue
             if out.wake_at is None or out.wake_at > end:
@@ -113,6 +116,20 @@ def test_a_review_gives_all_jobs_of_the_class_the_same_code() -> None:
     assert [*cluster.codes.values()].count(NODES_OUT_OF_SERVICE) == 1
     cluster.until(REVIEW_S + 5.0)
     assert [*cluster.codes.values()].count(NODES_OUT_OF_SERVICE) == 3
+
+
+def test_amounts_in_the_reason_of_an_equal_job_follow_the_use_of_its_queue() -> None:
+    """Although only the first job of the class is tried when the queue releases something, and nothing changes afterwards."""
+    cluster = Cluster(Queue(QueueName("spot"), capability={NVIDIA.cards: 16}))
+    cluster.finish([PodUid(uid) for uid in list(cluster.claims)])
+    cluster.submit([job(f"spot-{number}", cards=8, queue="spot") for number in range(2)])
+    assert len(cluster.run()) == 2
+    cluster.submit(waits(3, cards=16, queue="spot"))
+    cluster.until(5.0)
+    assert all("16 nvidia.com/gpu are in use" in cluster.messages[one.id] for one in waits(3, cards=16, queue="spot"))
+    cluster.finish([next(uid for uid, claim in cluster.claims.items() if claim.job == "spot-0")])
+    cluster.until(2 * REVIEW_S)
+    assert all("8 nvidia.com/gpu are in use" in cluster.messages[one.id] for one in waits(3, cards=16, queue="spot"))
 
 
 def test_a_job_that_its_quota_blocks_is_judged_again_by_its_nodes() -> None:

@@ -51,6 +51,9 @@ EMPTY_JUDGED = 8
 #: Seconds after which a job of a class is judged again if the state has changed, and jobs that are judged again in REVIEW_EVERY_S at most.
 REVIEW_S, REVIEWED, REVIEW_EVERY_S = 20.0, 8, 0.125
 
+#: Jobs of a class whose verdict follows a review that changes only amounts in its message. A change of its code is published for all.
+FOLLOWED = 8
+
 
 class QueueingHint:
     """The largest free amount of each resource over the rows whose free amounts rose: a cheap upper bound, which most classes exceed."""
@@ -121,8 +124,9 @@ class UnschedulableJobs:
         self._behind: dict[EquivalenceKey, None] = {}
         self._grown: dict[EquivalenceKey, None] = {}  #: classes with more entries than they may have
         self._retries = False
-        #: classes by their last judgement, the oldest first: when, in which state of the cluster, and the code of all of its jobs; (), "" = they may differ
-        self._judged: OrderedDict[EquivalenceKey, tuple[float, tuple[int, ...], str]] = OrderedDict()
+        #: classes by their last judgement, the oldest first: when, in which state of the cluster (() = it is judged again in any case), and the code and
+        #: message of all of its jobs; "" = they may differ
+        self._judged: OrderedDict[EquivalenceKey, tuple[float, tuple[int, ...], str, str]] = OrderedDict()
         self._no_nodes = not columns.row_of  #: as of the last examination
         self._described = columns.described.end  #: as of which `_possible` and the exclusions of shapes hold
         self._possible: set[Task] = set()  #: tasks for which empty nodes have room
@@ -162,19 +166,26 @@ class UnschedulableJobs:
             self._retries = True
         entry.activated_from = None
 
-    def judged(self, entry: Entry, code: str, now: float, state: tuple[int, ...], *, reviewed: bool) -> bool:
-        """A kept job was judged now, in this state of the cluster: `review_at`. `reviewed`: for its class; returns whether other jobs of the class may have
-        another code than this one."""
+    def judged(
+        self, entry: Entry, code: str, message: str, now: float, state: tuple[int, ...], *, reviewed: bool
+    ) -> int | None:
+        """A kept job was judged now, in this state of the cluster: `review_at`. `reviewed`: for its class; returns how many jobs of the class may have
+        another verdict than this one; None: all."""
         assert entry.key is not None
-        known = self._judged.get(entry.key)
-        equal = known is None or known[2] == code
-        self._judged[entry.key] = (now, state, code) if equal or reviewed else (now, (), "")
+        _, _, known_code, known_message = self._judged.get(entry.key, (now, state, code, message))
+        same_code, same_message = known_code == code, known_message == message
+        may_differ = not (same_code and same_message)
+        if may_differ and not reviewed:
+            state, code, message = (), code if same_code else "", message if same_message else ""
+        self._judged[entry.key] = now, state, code, message
         self._judged.move_to_end(entry.key)
-        return reviewed and not equal
+        if not (reviewed and may_differ):
+            return 0
+        return FOLLOWED if same_code else None
 
     def review_at(self, state: tuple[int, ...]) -> float | None:
         """When a class is to be judged again, since the state differs from that of its last judgement; None: none is."""
-        at, last, _ = next(iter(self._judged.values()), (0.0, state, ""))
+        at, last, _, _ = next(iter(self._judged.values()), (0.0, state, "", ""))
         return None if last == state else at + REVIEW_S
 
     def review(self, entries: dict[JobId, Entry], now: float, state: tuple[int, ...]) -> list[Entry]:
@@ -187,15 +198,16 @@ class UnschedulableJobs:
                 self._drop(key)
                 continue
             found += first
-            self._judged[key] = now, state, self._judged[key][2]
+            self._judged[key] = now, state, *self._judged[key][2:]
             self._judged.move_to_end(key)
         return found
 
-    def equals(self, entry: Entry, entries: dict[JobId, Entry]) -> Iterator[JobId]:
-        """Kept jobs of the class of this kept job, itself among them."""
+    def equals(self, entry: Entry, entries: dict[JobId, Entry], most: int | None) -> Iterator[JobId]:
+        """Kept jobs of the class of this kept job, itself among them; some `most` of the first ones, or all."""
         key = entry.key
         assert key is not None
-        return (order[-1] for order in dict.fromkeys(self._classes[key].waiting) if self._here(order, key, entries))
+        orders = dict.fromkeys(islice(self._classes[key].waiting, most))
+        return (order[-1] for order in orders if self._here(order, key, entries))
 
     def leave(self, entry: Entry, state: JobState) -> None:
         """The job is in another state from now on; the capacity for which it was activated it did not use."""

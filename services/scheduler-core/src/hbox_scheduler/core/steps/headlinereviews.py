@@ -1,7 +1,8 @@
 """Headlines of jobs that wait stay true when nothing activates the jobs: no node has to become free for the reason of a wait to change.
 
 Jobs of one class wait for the same thing. One of each class is judged again every REVIEW_S seconds if the state has changed, and the class's other jobs take
-its verdict if theirs has another code. Jobs that are not tried, for a reason that passes, are judged again one by one.
+its verdict if theirs has another code; the first of them also if its message differs. Jobs that are not tried, for a reason that passes, are judged again one
+by one.
 """
 
 from collections import OrderedDict
@@ -55,9 +56,10 @@ class HeadlineReviews:
         self.left(entry.job.id)
         if entry.state is not JobState.UNSCHEDULABLE or entry.key is None:
             return reviewed
-        if self._unschedulable.judged(entry, verdict.code, now, state, reviewed=reviewed):
-            for job in self._unschedulable.equals(entry, self._queue.entries):
-                if self._verdicts.code_of(job) != verdict.code:
+        most = self._unschedulable.judged(entry, verdict.code, verdict.message, now, state, reviewed=reviewed)
+        if most != 0:
+            for job in self._unschedulable.equals(entry, self._queue.entries, most):
+                if most is not None or self._verdicts.code_of(job) != verdict.code:
                     self._verdicts.put(verdict.model_copy(update={"job": job}), now)
         return reviewed
 
