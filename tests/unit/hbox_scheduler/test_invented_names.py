@@ -27,6 +27,7 @@ from hbox_common.model import (
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.queueing.jobs import Entry
+from hbox_scheduler.core.queueing.unschedulable import SCANNED
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
 from ...invented_names import KINDS, MARK, bring, held, nodes, pass_time, remove, settle
@@ -265,15 +266,11 @@ def test_unused_views_are_dropped() -> None:
     assert len(s.scheduler.views._views) == 0
 
 
-def test_jobs_of_models_that_no_node_has_are_not_examined_when_pods_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("count", [100, SCANNED + 100], ids=["few", "looked through in parts"])
+def test_jobs_of_models_that_no_node_has_are_not_examined_when_pods_end(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     s = world()
-    count = 100
     bring(s, KINDS["card models"], range(count))
     settle(s)
-    for number in range(count // 4):
-        s.submit([job(f"warm-{number}", cards=1)])
-        s.run()
-        s.finish([PodUid(f"warm-{number}-0")])
     examined: list[object] = []
     waiting = s.scheduler._unschedulable
     activate = waiting._activate_some
@@ -293,3 +290,7 @@ def test_jobs_of_models_that_no_node_has_are_not_examined_when_pods_end(monkeypa
     s.run()
     placed = {claim.job for claim in s.claims.values()}
     assert [one for one in placed if MARK in one], "a node that has the model makes its job start"
+    s.run()
+    remove(s, KINDS["card models"], range(count))
+    pass_time(s)
+    assert not waiting._possible, "the tasks of jobs that are gone are not kept"

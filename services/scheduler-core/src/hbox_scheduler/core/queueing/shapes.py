@@ -36,6 +36,9 @@ class Shapes:
     def __len__(self) -> int:
         return len(self._slots)
 
+    def __contains__(self, task: object) -> bool:
+        return task in self._slots
+
     def add(self, task: Task) -> None:
         slot = self._slots.get(task)
         if slot is not None:

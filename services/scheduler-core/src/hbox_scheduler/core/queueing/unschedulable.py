@@ -129,7 +129,7 @@ class UnschedulableJobs:
         self._judged: OrderedDict[EquivalenceKey, tuple[float, tuple[int, ...], str, str]] = OrderedDict()
         self._no_nodes = not columns.row_of  #: as of the last examination
         self._described = columns.described.end  #: as of which `_possible` and the exclusions of shapes hold
-        self._possible: set[Task] = set()  #: tasks for which empty nodes have room
+        self._possible: dict[Task, bool] = {}  #: whether empty nodes have room, of tasks of classes that were judged
         self._judgements = 0  #: tasks that this call may still judge by empty nodes
         self.behind = False  #: classes are left that the next call examines
 
@@ -149,6 +149,8 @@ class UnschedulableJobs:
             self._enter(key, entry.job.namespace)
             if any(self._views.limits(task) for task in key[1]):
                 self._limited[key] = None
+            self._judgements = len(key[1])  # at the cost of its tenant, and not of the pods that end later
+            self._exclude_impossible(key[1])
         group.sizes = tuple(len(pods) for _, pods in entry.pending)
         if entry.activated_from is not None and entry.activated_from != key:
             self.retry_class(entry)
@@ -383,8 +385,8 @@ class UnschedulableJobs:
         self._note(key, self._shapes)
         if len(keys) > SCANNED:
             for one in keys:
-                self._forget(one, self._shapes)
                 self._note(one, self._large_shapes)
+                self._forget(one, self._shapes)
             self._large[namespace] = None
 
     def _drop(self, key: EquivalenceKey) -> None:
@@ -403,8 +405,8 @@ class UnschedulableJobs:
             if len(keys) <= SCANNED:
                 del self._large[namespace]
                 for one in keys:
-                    self._forget(one, self._large_shapes)
                     self._note(one, self._shapes)
+                    self._forget(one, self._large_shapes)
         else:
             self._forget(key, self._shapes)
         if not keys:
@@ -413,12 +415,16 @@ class UnschedulableJobs:
     def _note(self, key: EquivalenceKey, shapes: Shapes) -> None:
         for task in key[1]:
             shapes.add(task)
+            if self._possible.get(task) is False:
+                shapes.exclude(task)
             if shapes is self._shapes:
                 self._by_task.setdefault(task, {})[key] = None
 
     def _forget(self, key: EquivalenceKey, shapes: Shapes) -> None:
         for task in key[1]:
             shapes.drop(task)
+            if task not in self._shapes and task not in self._large_shapes:
+                self._possible.pop(task, None)
             if shapes is self._shapes and (keys := self._by_task.get(task)) is not None:
                 keys.pop(key, None)
                 if not keys:
@@ -500,9 +506,8 @@ class UnschedulableJobs:
             if self._judgements <= 0:
                 return
             self._judgements -= 1
-            if most_when_empty(self._columns, task):
-                self._possible.add(task)
-            else:
+            possible = self._possible[task] = most_when_empty(self._columns, task) > 0
+            if not possible:
                 self._shapes.exclude(task)
                 self._large_shapes.exclude(task)
 
