@@ -175,6 +175,16 @@ class Consumer:
         self.unacked.pop(one.sequence, None)
         self.again.pop(one.sequence, None)
 
+    def left(self, before_ns: int) -> tuple[int, int]:
+        """How many messages that were stored before this time, in Unix ns, are not delivered, and not acknowledged."""
+        if not (self.pending or self.unacked or self.again):
+            return 0, 0
+        old = {
+            sequence for sequence, one in self.stream.messages.items() if one.stored_ns < before_ns and self.takes(one.subject)
+        }
+        undelivered = sum(sequence >= self.next or sequence in self.first for sequence in old)
+        return undelivered, len(old & (self.unacked.keys() | self.again.keys()))
+
     def info(self) -> dict[str, Any]:
         return {
             "name": self.name,

@@ -67,6 +67,7 @@ class Judge:
         self.violations: list[Violation] = []
         self.events = 0
         self._known: set[tuple[str, str]] = set()
+        self._ended: dict[str, float] = {}  #: by the name of a pod, when it ended
         self._nodes: dict[str, AuditNode] = {}
         self._parts: dict[str, tuple[Any, Any]] = {}  #: by node, what its size was read from
         self._lessened: dict[str, float] = {}
@@ -167,6 +168,7 @@ class Judge:
         if event.type is EventType.DELETED:
             if seen is not None:
                 del self._pods[version.uid]
+                self._ended[seen.pod.name] = self._world.now
                 self._release(seen)
                 self._members[seen.pod.gang].discard(version.uid)
                 self._started[seen.pod.gang].discard(version.uid)
@@ -192,6 +194,7 @@ class Judge:
                 self._hold(seen)
         if seen.pod.holds and version.fields["status.phase"] in ("Succeeded", "Failed"):
             self._release(seen)
+            self._ended[seen.pod.name] = self._world.now
             seen.pod = replace(seen.pod, holds=False)
 
     # --- sums
@@ -358,10 +361,12 @@ class Judge:
         return rules.stale_nominations(nominated, leaving)
 
     def _streams(self) -> Iterator[rules.Violation]:
+        before_ns = int((EPOCH_S + self._world.now - UNDER_WAY_S) * 1e9)
         for stream in self._world.broker.streams.values():
             for consumer in stream.consumers.values():
-                if consumer.durable and (consumer.pending or consumer.unacked or consumer.again):
-                    left = f"{consumer.pending} not delivered, {len(consumer.unacked) + len(consumer.again)} not acknowledged"
+                undelivered, unacknowledged = consumer.left(before_ns) if consumer.durable else (0, 0)
+                if undelivered or unacknowledged:
+                    left = f"{undelivered} not delivered, {unacknowledged} not acknowledged, older than {UNDER_WAY_S:g} s"
                     yield rules.Violation("streams", f"{stream.name}: consumer {consumer.name} has {left}")
 
     def _ledger(self) -> None:
@@ -378,6 +383,7 @@ class Judge:
             self._break("ledger", f"the database cannot be read: {e}")
             return
         recent = {uid for uid, one in self._pods.items() if self._world.now - one.made_at <= LATE_S or one.leaving}
+        recent |= {f" {name} " for name, at in self._ended.items() if self._world.now - at <= LATE_S}
         gangs = [AuditGang(name, least, ran=True) for name, least in self._least.items()]
         settled = last_end(self._world.faults) <= self._world.now - QUIET_S + 1.0
         if not settled:
@@ -389,7 +395,7 @@ class Judge:
                 self._break("claims", f"pod {claim.pod} waits, and its claim {claim.id} is older than {LATE_S:g} s")
         pods = [one.pod for one in self._pods.values()]
         for fault in audit(self._nodes.values(), pods, gangs, claims).faults:
-            if not any(uid in fault for uid in recent):
+            if not any(text in fault for text in recent):
                 self._break("claims", fault)
 
     def _begun(self, connection: Connection) -> None:

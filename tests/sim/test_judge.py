@@ -19,6 +19,7 @@ from hbox_sandbox.api.selectors import field_values
 from hbox_sandbox.api.store import Store
 from hbox_sandbox.trace import TraceNode, TracePod, node_manifest, pod_group_manifest, pod_manifest
 
+from .broker import Consumer, Stored, StreamState
 from .disk import template
 from .faults import Fault
 from .judge import FREE_S, GANG_S, LATE_S, NODES, PODGROUPS, PODS, QUEUES, UNDER_WAY_S, Judge
@@ -307,11 +308,27 @@ def test_a_nomination_without_a_victim(history: History, leaves: bool) -> None:
     assert ("nomination" in history.at_end(later_s=LATE_S + 1)) is not leaves
 
 
-@pytest.mark.parametrize("pending", [0, 1])
-def test_a_stream_that_is_not_consumed(history: History, pending: int) -> None:
-    consumer = SimpleNamespace(name="binder-binds", durable=True, pending=pending, unacked={}, again={})
-    history.broker.streams["S"] = SimpleNamespace(name="S", consumers={"c": consumer})
-    assert ("streams" in history.at_end()) is bool(pending)
+@pytest.mark.parametrize(("age_s", "consumed", "broken"), [(60.0, False, True), (60.0, True, False), (0.1, False, False)])
+def test_a_stream_that_is_not_consumed(history: History, age_s: float, consumed: bool, broken: bool) -> None:
+    stream = StreamState({"name": "S", "subjects": ["s.>"]}, "")
+    consumer = stream.consumers["c"] = Consumer(stream, "binder-binds", {"durable_name": "c", "ack_policy": "explicit"}, 0.0)
+    stored_ns = int((EPOCH_S + history.now - age_s) * 1e9)
+    stream.messages[1] = Stored(1, "s.a", {}, b"", stored_ns)
+    stream.last = consumer.pending = 1
+    history.broker.streams["S"] = stream
+    if consumed:
+        assert consumer.take() is not None
+    assert ("streams" in history.at_end()) is broken
+
+
+@pytest.mark.parametrize("later_s", [0.0, LATE_S + 1])
+def test_a_claim_of_a_pod_that_ended(history: History, later_s: float) -> None:
+    """The message about its end may be on the way."""
+    history.pod("a")
+    history.claim("a", plan="p", at=1.0, state="posted")
+    history.bind("a", "n0", 0)
+    history.change("a", lambda raw: raw["status"].update(phase="Succeeded"))
+    assert ("claims" in history.at_end(later_s=later_s)) is (later_s > 0)
 
 
 def test_a_bound_pod_without_a_claim_in_the_ledger(history: History) -> None:
