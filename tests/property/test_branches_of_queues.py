@@ -6,8 +6,7 @@ import pytest
 
 from hbox_common.model import NodeName, PodUid, Queue, QueueName
 from hbox_common.model.devices.nvidia import GPU
-from hbox_scheduler.core.framework.hooks import QueueOrder
-from hbox_scheduler.core.plugins.capacity import Capacity
+from hbox_scheduler.core.framework.session import Session
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.protocol.limits import Limits
@@ -51,5 +50,5 @@ def placed(seed: int) -> list[list[tuple[PodUid, NodeName]]]:
 def test_queues_take_turns_as_without_branches(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     by_branch = placed(seed)
     assert sum(map(len, by_branch)) > NODES * CARDS // 2
-    monkeypatch.setattr(Capacity, "branch", QueueOrder.branch)
+    monkeypatch.setattr(Session, "_branch", lambda self: None)
     assert placed(seed) == by_branch

@@ -114,13 +114,17 @@ class QueueOrder(Plugin):
         """The queues, including this one, whose keys may change with the amounts allocated to this one; None: all queues."""
         return None
 
-    def branch(self, queue: QueueInfo) -> QueueName | None:  # noqa: ARG002  # the hook's signature
-        """The branch of the queue: queues of one branch have an equal first part of `queue_key`, and no other queue has it. None: there are no branches."""
-        return None
 
+class BranchOrder(QueueOrder):
+    """An order of a tree of queues. Queues of one branch have an equal first part of `queue_key`, and no other queue has it."""
+
+    @abstractmethod
+    def branch(self, queue: QueueInfo) -> QueueName:
+        """The branch of the queue."""
+
+    @abstractmethod
     def related_in_branch(self, queue: QueueInfo) -> Iterable[QueueName]:
-        """Of `related`, the queues of which other parts of the key than the first may change too. Only called where `branch` is not None."""
-        raise NotImplementedError
+        """Of `related`, the queues of which other parts of the key than the first may change too."""
 
 
 class GangOrder(Plugin):
@@ -496,7 +500,7 @@ FLAGS: Mapping[str, tuple[Hook, ...]] = {
     "enableJobOrder": (GangOrder,),
     "enabledSubJobOrder": (SubGangOrder,),
     "enableTaskOrder": (MemberOrder,),
-    "enableQueueOrder": (QueueOrder,),
+    "enableQueueOrder": (QueueOrder, BranchOrder),
     "enableJobReady": (Readiness,),
     "enabledSubJobReady": (SubGangReadiness,),
     "enableJobPipelined": (Pipelined,),

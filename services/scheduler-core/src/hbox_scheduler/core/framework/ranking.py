@@ -24,7 +24,7 @@ _TRUNK = QueueName("")
 @dataclass(frozen=True, slots=True)
 class Branches:
     """`of`: the queue's branch; `related`: queues whose key may change beyond the branch's part with the amounts of a queue; `key`: the branch's part of the
-    queue's key (`QueueOrder.branch`)."""
+    queue's key (`BranchOrder.branch`)."""
 
     of: Callable[[QueueInfo], QueueName | None]
     related: Callable[[QueueInfo], Iterable[QueueName]]

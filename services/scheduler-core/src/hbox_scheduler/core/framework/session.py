@@ -40,6 +40,7 @@ from .guarantees import Guarantees
 from .hooks import (
     Allocatable,
     BestNode,
+    BranchOrder,
     CandidateScore,
     CardOrder,
     DomainGradients,
@@ -369,10 +370,11 @@ class Session:
 
     def _branch(self) -> Branches | None:
         """Branches of queues, if one plugin orders queues and has branches."""
-        orders = self._all(QueueOrder)
-        if len(orders) != 1 or type(orders[0]).branch is QueueOrder.branch:
-            return None
-        return Branches(orders[0].branch, orders[0].related_in_branch, lambda queue: orders[0].queue_key(queue)[0])
+        match self._all(QueueOrder):
+            case [BranchOrder() as order]:
+                return Branches(order.branch, order.related_in_branch, lambda queue: order.queue_key(queue)[0])
+            case _:
+                return None
 
     def gang_key(self, gang: Gang) -> Key:
         keys = [plugin.gang_key(gang) for plugin in self._all(GangOrder)]

@@ -45,11 +45,11 @@ from ..cluster.entities import Gang, Member, QueueInfo
 from ..explain.labels import Label
 from ..framework.hooks import (
     Allocatable,
+    BranchOrder,
     Enqueueable,
     Events,
     Evictable,
     Preemptive,
-    QueueOrder,
     Reclaimable,
     ReclaimRight,
     VictimQueueOrder,
@@ -148,7 +148,7 @@ class _DeservedAccounts(QueueAccounts):
 
 
 class Capacity(
-    QueueOrder, VictimQueueOrder, Enqueueable, Allocatable, Preemptive, Reclaimable, ReclaimRight, Evictable, Events
+    BranchOrder, VictimQueueOrder, Enqueueable, Allocatable, Preemptive, Reclaimable, ReclaimRight, Evictable, Events
 ):
     """Arguments: ancestorReclaimLevel (0), reclaimAtParting (false), usageWeight (0). The tree counts where enableHierarchy is on."""
 
