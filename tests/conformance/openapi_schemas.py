@@ -29,7 +29,7 @@ _KINDS = {(each.group, each.version, each.kind) for each in (*BUILT_IN, *REVIEWS
 
 
 async def read_schemas(session: aiohttp.ClientSession, url: str) -> dict[str, Json]:
-    """The schemas of the served kinds and all that they refer to."""
+    """The schemas of the served kinds and all that they refer to, without texts."""
     places = {f"apis/{each.api_version}" if each.group else f"api/{each.version}" for each in (*BUILT_IN, *REVIEWS)}
     everything: dict[str, Json] = {}
     for place in sorted(places):
@@ -47,7 +47,18 @@ async def read_schemas(session: aiohttp.ClientSession, url: str) -> dict[str, Js
             chosen[name] = everything[name]
             text = json.dumps(chosen[name])
             waiting += [part.partition('"')[0] for part in text.split(f'"$ref": "{REFERENCE}')[1:]]
-    return dict(sorted(chosen.items()))
+    return {name: undescribed(schema) for name, schema in sorted(chosen.items())}
+
+
+def undescribed(schema: Json) -> Json:
+    """A schema without its texts, which the emulator takes from the official client's models."""
+    found = {key: value for key, value in schema.items() if key != "description"}
+    if "properties" in found:
+        found["properties"] = {name: undescribed(field) for name, field in found["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(found.get(key), dict):
+            found[key] = undescribed(found[key])
+    return found
 
 
 def written(schemas: Mapping[str, Json]) -> str:

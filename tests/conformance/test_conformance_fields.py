@@ -73,6 +73,7 @@ async def test_scale_changes_the_replicas_alone(raw: Raw, deployments: str) -> N
     await raw.made(deployments, a_deployment("a"))
     status, scale = await raw.get(f"{deployments}/a/scale")
     assert (status, scale["kind"], scale["spec"], scale["status"]["selector"]) == (200, "Scale", {"replicas": 1}, "app=a")
+    del scale["metadata"]["resourceVersion"]  # the controller writes the status meanwhile
     scale["spec"]["replicas"] = 3
     status, scale = await raw.put(f"{deployments}/a/scale", scale)
     assert (status, scale["spec"]) == (200, {"replicas": 3})

@@ -45,6 +45,16 @@ async def test_published_schemas_are_those_of_kubernetes(raw: Raw) -> None:
     assert [name for name, schema in found.items() if schema != definitions()[name]] == []
 
 
+async def test_published_fields_have_texts(raw: Raw) -> None:
+    """A real server's are its own."""
+    async with raw.session.get(f"{raw.base}/openapi/v3/api/v1") as response:
+        schemas = (await response.json())["components"]["schemas"]
+    fields = [field for schema in schemas.values() for field in (schema.get("properties") or {}).values()]
+    assert sum("description" in field for field in fields) > 0.95 * len(fields)
+    assert "Pod" in schemas["io.k8s.api.core.v1.Pod"]["description"]
+    assert schemas["io.k8s.api.core.v1.Pod"]["properties"]["kind"]["description"]
+
+
 async def test_a_row_has_the_metadata_of_its_object_or_all_or_nothing(raw: Raw, pods: str) -> None:
     await raw.made(pods, a_pod("a"))
     (row,) = (await table(raw, pods))["rows"]

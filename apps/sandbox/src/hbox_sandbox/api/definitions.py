@@ -1,7 +1,7 @@
-"""The schemas of Kubernetes' own kinds, as kube-apiserver 1.34 publishes them in OpenAPI v3: names, types, texts, merge keys.
+"""The schemas of Kubernetes' own kinds, as kube-apiserver 1.34 publishes them in OpenAPI v3: names, types, defaults, merge keys.
 
-`schemas.json` has those of the kinds that the emulator serves, one a line, and what they refer to (Apache License 2.0, as Kubernetes).
-`python -m tests.conformance.openapi_schemas` writes it anew from a real API server; the conformance suite compares the two. It is read when first needed.
+`schemas.json` has those of the kinds that the emulator serves, one a line, and what they refer to, without texts: `openapi` adds those of the official client's
+models. `python -m tests.conformance.openapi_schemas` writes it anew from a real API server; the conformance suite compares the two. It is read when needed.
 """
 
 from __future__ import annotations
@@ -70,17 +70,18 @@ def closure(*names: str) -> dict[str, Json]:
         name = waiting.pop()
         if name not in found:
             found[name] = definitions()[name]
-            waiting += _references(found[name])
+            waiting += references(found[name])
     return found
 
 
-def _references(value: Any) -> Iterator[str]:
+def references(value: Any) -> Iterator[str]:
+    """Names of the schemas to which a schema refers."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key == "$ref" and isinstance(inner, str):
                 yield inner.removeprefix(REFERENCE)
             else:
-                yield from _references(inner)
+                yield from references(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _references(inner)
+            yield from references(inner)

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from .definitions import OBJECT_META, PATCH, REFERENCE, SCALE, closure, name_of
+from collections.abc import Mapping
+
+from .definitions import OBJECT_META, PATCH, REFERENCE, SCALE, closure, name_of, references
 from .errors import Json
 from .resources import METRICS, Registry, ResourceType
 
 OPENAPI_V2, PROTOBUF_V2 = "/openapi/v2", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 #: OpenAPI v2 without definitions (`swagger: "2.0"`): kubectl reads it for kinds that v3 does not have, a List among them, and validates none of them.
 EMPTY_V2 = b"\x0a\x032.0"
+#: Its texts of apiVersion, kind and metadata are those of every object.
+_ANY_OBJECT = "io.k8s.api.core.v1.Pod"
 _PATCHES = (
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/apply-patch+yaml",
     "application/strategic-merge-patch+json",
 )
-_API_VERSION = (
-    "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal "
-    "value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources"
-)
-_KIND = (
-    "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits "
-    "requests to. Cannot be updated. In CamelCase. More info: "
-    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"
-)
-_METADATA = "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
 
 
 def document(registry: Registry, place: str, version: str) -> Json | None:
@@ -53,7 +47,7 @@ def document(registry: Registry, place: str, version: str) -> Json | None:
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": version},
         "paths": paths,
-        "components": {"schemas": closure(*names) | schemas},
+        "components": {"schemas": {name: _described(name, schema) for name, schema in closure(*names).items()} | schemas},
     }
 
 
@@ -91,11 +85,41 @@ def _operation(resource: ResourceType, verb: str) -> Json:
 
 def _custom_schema(resource: ResourceType) -> Json:
     schema = dict(resource.schema or {"type": "object"})
+    texts = _texts(_ANY_OBJECT)
     described: Json = {
-        "apiVersion": {"type": "string", "description": _API_VERSION},
-        "kind": {"type": "string", "description": _KIND},
-        "metadata": {"description": _METADATA, "allOf": [{"$ref": REFERENCE + OBJECT_META}]},
+        "apiVersion": _field({"type": "string"}, texts.get("apiVersion", "")),
+        "kind": _field({"type": "string"}, texts.get("kind", "")),
+        "metadata": _field({"allOf": [{"$ref": REFERENCE + OBJECT_META}]}, texts.get("metadata", "")),
     }
     schema["properties"] = {**(schema.get("properties") or {}), **described}
     schema["x-kubernetes-group-version-kind"] = [{"group": resource.group, "version": resource.version, "kind": resource.kind}]
     return schema
+
+
+def _described(name: str, schema: Json) -> Json:
+    """The schema with the texts of its kind and fields."""
+    texts = _texts(name)
+    found = dict(schema)
+    if "" in texts:
+        found["description"] = texts[""]
+    if fields := schema.get("properties"):
+        found["properties"] = {field: _field(inner, texts.get(field, "")) for field, inner in fields.items()}
+    return found
+
+
+def _field(schema: Json, text: str) -> Json:
+    """A field with its text; without one, with that of the kind that it refers to."""
+    reference = next(references(schema), "")
+    text = text or (_texts(reference).get("", "") if reference else "")
+    return {**schema, "description": text} if text else schema
+
+
+def _texts(name: str) -> Mapping[str, str]:
+    """By field, the texts of a schema such as io.k8s.api.core.v1.Pod; its own under ""."""
+    from hbox_common.kube.modeltexts import texts_of  # noqa: PLC0415  the models take a second, which a start does not need
+
+    group, version, kind = name.split(".")[-3:]
+    found = texts_of(group, version, kind)
+    if found is None:
+        return {}
+    return {**found.fields, "": found.kind} if found.kind else found.fields
