@@ -134,6 +134,25 @@ def test_a_run_is_printed_as_manifests(platform: Up) -> None:
     assert job["spec"]["template"]["spec"]["containers"][0]["command"] == ["python", "train.py"]
 
 
+def test_a_run_starts_as_a_gang_and_is_suspended_and_resumed(platform: Up) -> None:
+    assert "2 pods with 8 cards each" in done(platform, "run", "-g", "8", "-n", "2", "--name", "steps", "--", "sleep", "600")
+    done(platform, "wait", "steps", "--for", "running", "--timeout", "30s")
+    assert "job default/steps suspended" in done(platform, "suspend", "--yes", "steps")
+    until(lambda: not platform.json("jobs")["items"], timeout_s=20, what="no pod of a suspended job")
+    assert platform.json("show", "steps")["state"] == "SUSPENDED"
+    done(platform, "resume", "steps")
+    done(platform, "wait", "steps", "--for", "running", "--timeout", "30s")
+    done(platform, "cancel", "--yes", "steps")
+    until(lambda: not platform.json("jobs")["items"], timeout_s=20, what="no pod of a cancelled job")
+
+
+def test_logs_of_a_run_begin_with_its_container(platform: Up) -> None:
+    done(platform, "run", "-g", "1", "--name", "short", "--", "true")
+    done(platform, "wait", "short", "--for", "running", "--timeout", "30s")
+    assert "main" in done(platform, "logs", "short")
+    done(platform, "cancel", "--yes", "short")
+
+
 def test_a_plan_distinguishes_now_wait_and_never_and_changes_nothing(platform: Up, tmp_path: Path) -> None:
     small, large = gang(tmp_path, "small", pods=2, cards=8), gang(tmp_path, "large", pods=3, cards=8)
     found = platform.json("plan", small)
