@@ -177,6 +177,7 @@ async def test_a_turn_that_can_never_be_committed_is_given_up(
 ) -> None:
     monkeypatch.setattr(shell, "MOST_ATTEMPTS", 2)
     sent: list[Outgoing] = []
+    gang = kit.plan("gang", *[(f"g{i}", "n1", (kit.whole(i),)) for i in range(2)], min_member=2)
     async with started(kit, database_url, sent) as running:
         books, write, failures = running.ledger.state, running.store.write, 0
 
@@ -188,8 +189,10 @@ async def test_a_turn_that_can_never_be_committed_is_given_up(
         monkeypatch.setattr(running.store, "write", fails)
         for _ in range(3):
             with pytest.raises(Unavailable):
-                await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(1),))))
+                await running.propose(gang)
         monkeypatch.setattr(running.store, "write", write)
+        await running.ledger.tick()
+        await assert_as_in_the_database(books, running.store)
         await running.propose(kit.plan("other", ("other", "n0", (kit.whole(1),))))
         assert failures == 3
         assert running.ledger.state is books
@@ -209,20 +212,16 @@ def refusing(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     monkeypatch.setattr(running.store, "write", write)
 
 
-async def test_a_decision_that_the_database_refuses_is_undone(
+async def test_observed_pods_that_the_database_refuses_are_undone(
     kit: Kit, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[Outgoing] = []
     async with started(kit, database_url, sent) as running:
         books, claim = running.ledger.state, next(iter(running.ledger.state.live))
         await running.see("runs", kit.fact("first", "n0", claim=claim))
-        members = [(f"g{i}", "n1", (kit.whole(i),)) for i in range(2)]
-        gang = kit.plan("gang", *members, min_member=2)
         turns: list[Callable[[], Any]] = [
-            lambda: running.propose(kit.plan("p", ("pod", "n0", (kit.whole(1),)), ("other", "n1", (kit.whole(0),)))),
             lambda: running.see("ends", kit.fact("first", "n0", PodPhase.SUCCEEDED, claim=claim)),
             lambda: running.see("found", kit.fact("foreign", "n1", PodPhase.RUNNING)),
-            lambda: running.propose(gang),
         ]
         for turn in turns:
             with refusing(running, monkeypatch), suppress(Conflict, Bug):
@@ -237,20 +236,37 @@ async def test_a_decision_that_the_database_refuses_is_undone(
     assert audit.prove(database_url).faults == []
 
 
+async def test_books_are_reloaded_if_the_database_refuses_plans(
+    kit: Kit, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The books allowed them: they differ from the database, whatever the plans were."""
+    sent: list[Outgoing] = []
+    async with started(kit, database_url, sent) as running:
+        books = running.ledger.state
+        gang = kit.plan("gang", *[(f"g{i}", "n1", (kit.whole(i),)) for i in range(2)], min_member=2)
+        with refusing(running, monkeypatch), pytest.raises(Conflict):
+            await running.propose(gang)
+        await running.ledger.tick()
+        assert running.ledger.state is not books
+        await assert_as_in_the_database(running.ledger.state, running.store)
+        assert set(running.states()) == {"first"}
+    assert audit.prove(database_url).faults == []
+
+
 async def test_books_are_reloaded_if_names_of_cards_are_refused_again(
     kit: Kit, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name may be what the database refuses."""
     sent: list[Outgoing] = []
     async with started(kit, database_url, sent) as running:
-        books, plan = running.ledger.state, kit.plan("p", ("pod", "n0", (kit.whole(1),)))
+        books, found = running.ledger.state, kit.fact("pod", "n0", slices=(kit.whole(1),))
         with refusing(running, monkeypatch):
-            for _ in range(2):
+            for number in range(2):
                 with pytest.raises(Conflict):
-                    await running.propose(plan)
+                    await running.see(f"found-{number}", found)
         await running.ledger.tick()
         assert running.ledger.state is not books
-        await running.propose(plan)
+        await running.see("found", found)
         assert set(running.states()) == {"first", "pod"}
     assert audit.prove(database_url).faults == []
 

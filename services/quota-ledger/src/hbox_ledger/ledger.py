@@ -309,7 +309,12 @@ class Ledger:
                     arbitrate.propose(self.state, step, proposed, answered)
 
             self._answered.add(ids)  # also if the commit fails: the turn may be committed later
-            await self._turn(decide)
+            try:
+                await self._turn(decide)
+            except Conflict:
+                # The books allow what the database forbids, so they differ from it: without this turn they would differ still.
+                self._failed = None
+                raise
             metrics.PLANS.labels("repeated").inc(len(answered))
 
         async with self._lock:
@@ -808,7 +813,7 @@ class Ledger:
                 self.taken_over.set()
             raise Unavailable(e.message, hint=e.hint) from e
         except Bug as e:
-            # No reason to stop: nothing was committed, and the books are reloaded. The log helps to find the message that caused it.
+            # No reason to stop: nothing was committed. The log helps to find the message that caused it.
             self._pending, self._failed = None, turn.step
             log.critical("a decision breaks a rule of the database and was not made: %s", e)
             raise Conflict(f"the database refuses what was decided: {e.message}") from e
