@@ -32,7 +32,7 @@ def job(pods: list[dict[str, Any]], *, least: int = 2, ended: str = "") -> Targe
 
 
 def test_a_run_of_several_pods_is_one_gang_of_an_indexed_job() -> None:
-    made = job_of(Run("train", ["python", "train.py"], "image", pods=4, cards=8, queue="research", env={"A": "b"}))
+    made = job_of(Run("train", ["python", "train.py"], "image", "nvidia.com/gpu", pods=4, cards=8, queue="research", env={"A": "b"}))
     assert made["metadata"]["annotations"] == {
         "scheduling.volcano.sh/group-min-member": "4",
         "scheduling.volcano.sh/queue-name": "research",
@@ -48,13 +48,13 @@ def test_a_run_of_several_pods_is_one_gang_of_an_indexed_job() -> None:
 
 
 def test_an_eviction_does_not_fail_a_run() -> None:
-    (rule,) = job_of(Run("train", ["true"], "image"))["spec"]["podFailurePolicy"]["rules"]
+    (rule,) = job_of(Run("train", ["true"], "image", "nvidia.com/gpu"))["spec"]["podFailurePolicy"]["rules"]
     assert rule == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 
 
 def test_a_run_of_one_pod_has_no_service() -> None:
-    assert service_of(Run("train", ["true"], "image")) is None
-    found = service_of(Run("train", ["true"], "image", pods=2), {"metadata": {"uid": "u"}})
+    assert service_of(Run("train", ["true"], "image", "nvidia.com/gpu")) is None
+    found = service_of(Run("train", ["true"], "image", "nvidia.com/gpu", pods=2), {"metadata": {"uid": "u"}})
     assert found is not None
     assert found["metadata"]["ownerReferences"][0]["uid"] == "u"
     assert found["spec"]["clusterIP"] == "None"
@@ -63,7 +63,7 @@ def test_a_run_of_one_pod_has_no_service() -> None:
 @pytest.mark.parametrize("name", ["Train", "a_b", "-a", "a" * 53, ""])
 def test_a_name_that_pods_cannot_have_is_rejected(name: str) -> None:
     with pytest.raises(InvalidRequest, match="--name"):
-        job_of(Run(name, ["true"], "image"))
+        job_of(Run(name, ["true"], "image", "nvidia.com/gpu"))
 
 
 def test_a_job_is_bound_with_its_minimum_of_pods() -> None:

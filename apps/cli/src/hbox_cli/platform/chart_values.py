@@ -204,12 +204,12 @@ def _agent() -> Mapping[str, Schema]:
         "kubeletRoot": _text("The kubelet's folder on each node.", "^/.+$"),
         "kubeletConfig": _text("The kubelet's configuration on each node; empty: kubeletRoot/config.yaml.", "^(/.*)?$"),
         "nvml": _closed(
-            "NVML, the management library of NVIDIA's cards.",
+            "NVML, the management library of the cards.",
             enabled=_flag("Read cards by NVML too."),
             runtimeClassName=_name(
                 "RuntimeClass of the agents' pods; empty: the nodes' default runtime mounts the library, or `folder` is set."
             ),
-            visibleDevices=_text("NVIDIA_VISIBLE_DEVICES, by which the runtime gives cards to the container."),
+            visibleDevices=_text("Environment variable by which the runtime gives cards to the container."),
             folder=_text("The folder of NVML's library on each node; empty: the runtime brings it.", "^(/.+)?$"),
             events=_flag(
                 "Wait for NVML's events too: a process has all cards open, which node-remedy ends before it resets one."

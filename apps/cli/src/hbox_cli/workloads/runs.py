@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model import VENDORS
 from hbox_common.model.annotations import QUEUE_NAME, WALLTIME
 
 GROUP_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
@@ -23,9 +24,9 @@ class Run:
     name: str
     command: Sequence[str]
     image: str
+    card_resource: str
     pods: int = 1
     cards: int = 0
-    card_resource: str = "nvidia.com/gpu"
     queue: str = ""
     priority_class: str = ""
     cpu: str = ""
@@ -48,7 +49,7 @@ def job_of(run: Run) -> dict[str, Any]:
     if run.walltime:
         pod_notes[WALLTIME] = run.walltime
     if run.model:
-        pod_notes["nvidia.com/use-gputype"] = run.model
+        pod_notes[_models_annotation(run.card_resource)] = run.model
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -68,6 +69,15 @@ def job_of(run: Run) -> dict[str, Any]:
             },
         },
     }
+
+
+def _models_annotation(card_resource: str) -> str:
+    vendor = VENDORS.of({card_resource: 1})
+    if vendor is None or not vendor.models_annotation:
+        raise InvalidRequest(
+            f"--model: no annotation chooses the model of {card_resource}", hint="use a queue or node pool of the model"
+        )
+    return vendor.models_annotation
 
 
 def _pod_spec(run: Run) -> dict[str, Any]:
