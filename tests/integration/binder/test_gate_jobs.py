@@ -169,7 +169,8 @@ async def test_a_job_of_another_owner_under_the_name_decides_nothing(world: Bind
     elif difference == "program":
         body["spec"]["template"]["spec"]["containers"][0]["command"] = ["true"]
     elif difference == "all":
-        del body["metadata"]["annotations"], body["spec"]["template"]["spec"]["containers"]
+        del body["metadata"]["annotations"]
+        body["spec"]["template"]["spec"]["containers"] = [{"name": "other", "image": "other"}]
     body["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     await world.client.json("POST", JOBS.path(SPACE), body=body)
     async with world.binder(gate_namespace=SPACE):
