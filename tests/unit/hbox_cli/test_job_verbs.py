@@ -32,7 +32,9 @@ def job(pods: list[dict[str, Any]], *, least: int = 2, ended: str = "") -> Targe
 
 
 def test_a_run_of_several_pods_is_one_gang_of_an_indexed_job() -> None:
-    made = job_of(Run("train", ["python", "train.py"], "image", "nvidia.com/gpu", pods=4, cards=8, queue="research", env={"A": "b"}))
+    made = job_of(
+        Run("train", ["python", "train.py"], "image", "nvidia.com/gpu", pods=4, cards=8, queue="research", env={"A": "b"})
+    )
     assert made["metadata"]["annotations"] == {
         "scheduling.volcano.sh/group-min-member": "4",
         "scheduling.volcano.sh/queue-name": "research",

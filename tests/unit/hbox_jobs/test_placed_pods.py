@@ -6,7 +6,7 @@ from typing import Any
 from hbox_common.clock import monotonic_s
 from hbox_common.events import JobsAsked
 from hbox_common.kube import Freshness
-from hbox_common.model import LeavingPod, Match, MatchOperator, NodeName, NodeTerm, PodPhase, PodUid
+from hbox_common.model import JobId, LeavingPod, Match, MatchOperator, NodeName, NodeTerm, PodPhase, PodUid, QueueName
 from hbox_jobs.adapters.announcer import PAGE_ITEMS, pages
 from hbox_jobs.core.jobs import LAZY_S, Jobs
 from hbox_jobs.core.requests import Container
@@ -108,6 +108,17 @@ def test_pods_of_an_answer_are_computed_page_by_page() -> None:
         (f"p{2 * PAGE_ITEMS}", PodPhase.RUNNING),
     ]
     assert [(one.name, one.phase) for one in rest[PAGE_ITEMS:]] == [("p0", PodPhase.GONE), (f"p{PAGE_ITEMS}", PodPhase.GONE)]
+
+
+def test_jobs_that_begin_to_wait_between_pages_are_left_to_the_next_answer() -> None:
+    jobs = Jobs()
+    for i in range(2 * PAGE_ITEMS):
+        jobs.waits.note(JobId(f"j{i}"), QueueName("q"), "QueueFull", 1.0, since=1.0)
+    found = pages(JobsAsked(asker="s", jobs=False, waits=True), jobs, Freshness("1", 0.0), synced=True)
+    first = next(found)
+    jobs.waits.note(JobId("later"), QueueName("q"), "QueueFull", 2.0, since=2.0)
+    waits = [wait.job for page in (first, *found) for wait in page.waits]
+    assert waits == [f"j{i}" for i in range(2 * PAGE_ITEMS)]
 
 
 def test_they_are_told_to_who_asks_for_them() -> None:

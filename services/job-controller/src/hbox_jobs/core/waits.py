@@ -101,8 +101,8 @@ class Waits:
         return None if account is None else JobWait(job, account.code, account.since, dict(account.seconds))
 
     def all(self) -> Iterator[JobWait]:
-        """Of every job that waited."""
-        return (JobWait(job, one.code, one.since, dict(one.seconds)) for job, one in self._accounts.items())
+        """Of every job that waited until now."""
+        return (JobWait(job, one.code, one.since, dict(one.seconds)) for job, one in list(self._accounts.items()))
 
     # --- restarts
 
