@@ -68,6 +68,8 @@ async def test_pods_of_an_unreadable_kind_start_alone_with_a_reason(tmp_path: Pa
             assert asyncio.get_running_loop().time() - started < 6
 
             async def explained() -> bool:
-                return any("OwnerNotReadable" in job["reason"] for job in running.json("jobs")["items"])
+                pods = (await client.json("GET", PODS.path(SPACE)))["items"]
+                conditions = [one for pod in pods for one in pod.get("status", {}).get("conditions", ())]
+                return any("OwnerNotReadable" in one.get("message", "") for one in conditions)
 
             await waiting.until(explained, "the reason names the kind", timeout_s=20)
