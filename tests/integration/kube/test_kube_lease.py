@@ -152,6 +152,24 @@ async def test_whoever_saw_the_holder_die_releases_for_it_and_for_nobody_else(cl
         assert term.token == 7
 
 
+async def test_a_renewal_under_way_at_the_holders_death_keeps_no_lease(
+    client: KubeClient, book: LeaseBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = {"metadata": {"name": "ledger"}, "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 60}}
+    book.write(held)
+    ask, asked = client.json, list[str]()
+
+    async def renewed_in_between(method: str, path: str, **more: Any) -> Any:
+        asked.append(method)
+        if asked == ["GET", "PUT"]:
+            book.write(held)
+        return await ask(method, path, **more)
+
+    monkeypatch.setattr(client, "json", renewed_in_between)
+    assert await release_for(client, "hbox", "ledger", "dead")
+    assert asked == ["GET", "PUT", "GET", "PUT"]
+
+
 async def test_of_many_candidates_one_holds_it_at_a_time(client: KubeClient, book: LeaseBook) -> None:
     holding, tokens = 0, []
 

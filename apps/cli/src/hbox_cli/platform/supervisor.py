@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
 
-from hbox_common.errors import Conflict, HBoxError, InvalidRequest, Unavailable
+from hbox_common.errors import Conflict, HBoxError, InvalidRequest, NotFound, Unavailable
 from hbox_common.model import SCHEDULER_NAME
 from hbox_common.model.shards import Shards, lease_of
 
@@ -49,8 +49,8 @@ PAUSES_S = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0)
 #: One that ends so often before the platform was ever ready will not come up by itself.
 TRIES = 3
 
-#: For a lease to be released whose holder died.
-LEASE_S = 3.0
+#: For a lease to be released whose holder died, and how often that is tried: on a busy machine the API server may answer late.
+LEASE_S, LEASE_TRIES = 3.0, 5
 
 #: How often the broker is asked for streams that it can write to no more, and the room that its disk needs before a start helps.
 WRITABLE_S = 0.5
@@ -355,14 +355,21 @@ class Platform:
 
         from .identities import NAMESPACE  # noqa: PLC0415
 
-        try:
-            async with (
-                asyncio.timeout(LEASE_S),
-                KubeClient.connect(self.running.kubeconfig, user_agent="hbox", timeout_s=LEASE_S) as client,
-            ):
-                await release_for(client, NAMESPACE, lease, f"{socket.gethostname()}-{pid}")
-        except (HBoxError, TimeoutError) as e:
-            self.notify(f"the lease of {lease} runs out by itself: {str(e) or 'no answer in time'}")
+        failed = ""
+        for _ in range(LEASE_TRIES):
+            try:
+                async with (
+                    asyncio.timeout(LEASE_S),
+                    KubeClient.connect(self.running.kubeconfig, user_agent="hbox", timeout_s=LEASE_S) as client,
+                ):
+                    await release_for(client, NAMESPACE, lease, f"{socket.gethostname()}-{pid}")
+                return
+            except NotFound:
+                return  # it never led
+            except (HBoxError, TimeoutError) as e:
+                failed = str(e) or "no answer in time"
+            await asyncio.sleep(PAUSES_S[1])
+        self.notify(f"the lease of {lease} runs out by itself: {failed}")
 
     def _give_up(self, kept: Kept, returncode: int, how: str, why: logs.Line) -> None:
         reason = why.message.removeprefix(f"{kept.name}: ") or how

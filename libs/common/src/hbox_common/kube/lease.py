@@ -244,12 +244,13 @@ async def release_for(client: KubeClient, namespace: str, name: str, holder: str
     False if another process holds it. Raises HBoxError if it cannot be read or written.
     """
     path = LEASES.path(namespace, name)
-    lease = await client.json("GET", path)
-    if lease.get("spec", {}).get("holderIdentity") != holder:
-        return False
-    lease["spec"]["holderIdentity"] = ""
-    try:
-        await client.json("PUT", path, body=lease)
-    except Conflict:  # a concurrent write, possibly the holder's last renewal: the lease expires
-        return False
-    return True
+    while True:
+        lease = await client.json("GET", path)
+        if lease.get("spec", {}).get("holderIdentity") != holder:
+            return False
+        lease["spec"]["holderIdentity"] = ""
+        try:
+            await client.json("PUT", path, body=lease)
+        except Conflict:  # a renewal that the holder had sent before it ended: there are no more than those under way
+            continue
+        return True
